@@ -1,0 +1,91 @@
+"""A stage's checkpoint: the least that continues a trial to the same bytes.
+
+Generators need no saving: each stage makes its own from (seed, stage, purpose).
+"""
+
+import os
+import pickle
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from gd_ray.errors import UserError
+from gd_ray.results import SampledImages, StageResult
+from gd_ray.spec import TrialSpec
+
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """The state after a stage: the model M, the coreset, and the results so far."""
+
+    trial_id: str
+    first_model_id: str
+    weights: dict[str, Tensor]
+    coreset: NDArray[np.int64]
+    """Places of the coreset's images in the training set."""
+    results: tuple[StageResult, ...]
+
+    @property
+    def stage(self) -> int:
+        return len(self.results)
+
+    def save(self, path: str | Path) -> None:
+        """Writes to a temporary name and renames, so that a checkpoint is whole or absent."""
+        target = Path(path)
+        temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+        content = {
+            "format": FORMAT,
+            "trial_id": self.trial_id,
+            "first_model_id": self.first_model_id,
+            "weights": self.weights,
+            "coreset": torch.from_numpy(self.coreset),
+            "results": [_packed(asdict(result)) for result in self.results],
+        }
+        torch.save(content, temporary)
+        temporary.replace(target)
+
+    @staticmethod
+    def load(path: str | Path) -> "Checkpoint":
+        """Reads tensors and plain values only: a checkpoint runs no code."""
+        try:
+            content = torch.load(path, weights_only=True, map_location="cpu")
+            version = content["format"]
+        except (OSError, RuntimeError, EOFError, KeyError, TypeError, pickle.UnpicklingError) as error:
+            raise UserError(f"checkpoint {path} cannot be read ({type(error).__name__}); delete it to start anew.") from error
+        if version != FORMAT:
+            raise UserError(f"checkpoint {path} has format {version}, this program reads {FORMAT}; delete it.")
+        return Checkpoint(
+            trial_id=content["trial_id"],
+            first_model_id=content["first_model_id"],
+            weights=content["weights"],
+            coreset=content["coreset"].numpy(),
+            results=tuple(_unpacked(result) for result in content["results"]),
+        )
+
+    def check_continues(self, spec: TrialSpec) -> None:
+        """A checkpoint belongs to its own spec; the first stage's to every spec that shares the first model."""
+        shared = self.stage == 1 and self.first_model_id == spec.first_model_id
+        if self.trial_id != spec.trial_id and not shared:
+            raise UserError(
+                f"resume: the checkpoint belongs to trial {self.trial_id}, but the spec is trial {spec.trial_id}; "
+                f"use the spec that made it or start without it."
+            )
+
+
+def _packed(value: Any) -> Any:
+    """Arrays as tensors: what a safe load can read."""
+    if isinstance(value, dict):
+        return {key: _packed(item) for key, item in value.items()}
+    return torch.from_numpy(value) if isinstance(value, np.ndarray) else value
+
+
+def _unpacked(value: dict[str, Any]) -> StageResult:
+    samples = SampledImages(**{key: item.numpy() for key, item in value["samples"].items()})
+    return StageResult(**{**value, "confusion": value["confusion"].numpy(), "samples": samples})

@@ -1,0 +1,55 @@
+"""The two readings of the method: the paper's text, and the authors' released program.
+
+Each field is one place where the program differs from the text. Code asks for the field, never for the
+convention's name.
+"""
+
+from dataclasses import dataclass
+
+from gd_ray.errors import unknown_name
+
+
+@dataclass(frozen=True, kw_only=True)
+class Convention:
+    """One reading of the method; every field is a difference between the paper and the released program."""
+
+    name: str
+    scale_by_squared_temperature: bool
+    """Distillation terms are multiplied by the temperature squared."""
+    pool_global_terms: bool
+    """The cls and Q terms are summed and divided once by all images, rather than each by its own."""
+    lone_previous_over_previous: bool
+    """Without a current-task term, P's loss weights are relative to tasks 1..t-1 rather than 1..t."""
+    image_may_win_several_classes: bool
+    """Algorithm 2 ranks every image for every class by its raw logit, rather than for its argmax class only."""
+    ood_from_whole_window: bool
+    """Random OOD images come from anywhere in the window, rather than being its first, never scored, images."""
+    ensemble_alone_has_no_teacher: bool
+    """Q without C spreads epsilon uniformly over the new classes, rather than training C to spread it."""
+    weigh_external_as_previous: bool
+    """Data weighting throughout counts external images of previous classes, evenly over those classes."""
+    fine_tune_from_copy_without_teacher: bool
+    """Fine-tuning without C distils a copy of M just trained, rather than the same references again."""
+
+
+CONVENTIONS: dict[str, Convention] = {
+    name: Convention(
+        name=name,
+        scale_by_squared_temperature=released,
+        pool_global_terms=released,
+        lone_previous_over_previous=released,
+        image_may_win_several_classes=released,
+        ood_from_whole_window=released,
+        ensemble_alone_has_no_teacher=released,
+        weigh_external_as_previous=released,
+        fine_tune_from_copy_without_teacher=released,
+    )
+    for name, released in (("paper", False), ("released", True))
+}
+
+
+def convention_named(name: str) -> Convention:
+    """The convention of that name, or a sentence with the nearest one."""
+    if name not in CONVENTIONS:
+        raise unknown_name("convention", name, CONVENTIONS)
+    return CONVENTIONS[name]

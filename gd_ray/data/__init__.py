@@ -1,0 +1,1 @@
+"""Labelled images: how they are held, augmented, split into tasks and read."""

@@ -1,0 +1,70 @@
+"""CIFAR-100 in the forms people hold it: torchvision's folder, or Hugging Face-style Parquet."""
+
+import io
+import json
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from PIL import Image
+
+from gd_ray.data.image_set import ImageSet, LabelledData, Statistics
+from gd_ray.errors import UserError
+
+STATISTICS = Statistics((0.5070752, 0.4865489, 0.4409178), (0.2673343, 0.2564385, 0.2761505))
+
+
+def load_cifar100(root: str | Path, *, download: bool = False) -> LabelledData:
+    """Reads a folder with `cifar-100-python` (downloaded and checked by torchvision) or with Parquet files."""
+    folder = Path(root)
+    if sorted(folder.glob("train*.parquet")) and sorted(folder.glob("test*.parquet")):
+        return _from_parquet(folder)
+    return _from_torchvision(folder, download)
+
+
+def _from_torchvision(folder: Path, download: bool) -> LabelledData:
+    from torchvision.datasets import CIFAR100
+
+    try:
+        parts = [CIFAR100(folder, train=train, download=download) for train in (True, False)]
+    except RuntimeError as error:
+        raise UserError(
+            f"data folder {str(folder)!r} holds neither cifar-100-python with the right checksums nor train*.parquet "
+            f"and test*.parquet; point it at one of these or allow the download."
+        ) from error
+    train, test = (ImageSet(part.data, np.asarray(part.targets)) for part in parts)
+    return LabelledData("cifar100", train, test, STATISTICS, tuple(parts[0].classes))
+
+
+def _from_parquet(folder: Path) -> LabelledData:
+    tables = {}
+    for split in ("train", "test"):
+        files = sorted(folder.glob(f"{split}*.parquet"))
+        tables[split] = pa.concat_tables([pq.read_table(file) for file in files])
+    train, test = (_image_set(table, folder) for table in tables.values())
+    return LabelledData("cifar100", train, test, STATISTICS, _class_names(tables["train"].schema))
+
+
+def _image_set(table: pa.Table, folder: Path) -> ImageSet:
+    for column in ("img", "fine_label"):
+        if column not in table.column_names:
+            raise UserError(f"Parquet in {str(folder)!r} has no column {column!r}; it needs img and fine_label.")
+    encoded = [value["bytes"] for value in table["img"].to_pylist()]
+    with ThreadPoolExecutor() as threads:  # decoding leaves Python's lock
+        images = list(threads.map(_decoded, encoded))
+    return ImageSet(np.stack(images), table["fine_label"].to_numpy())
+
+
+def _decoded(content: bytes) -> Any:
+    return np.asarray(Image.open(io.BytesIO(content)).convert("RGB"))
+
+
+def _class_names(schema: pa.Schema) -> tuple[str, ...]:
+    metadata = (schema.metadata or {}).get(b"huggingface")
+    if metadata is None:
+        return tuple(str(label) for label in range(100))
+    feature = json.loads(metadata)["info"]["features"]["fine_label"]
+    return tuple(feature["names"])

@@ -1,0 +1,99 @@
+"""Labelled images in memory: uint8 pixels, class numbers and pixel statistics."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
+
+from gd_ray.errors import UserError
+
+SIDE = 32
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """Mean and standard deviation of each channel, of pixels in [0, 1]."""
+
+    mean: tuple[float, float, float]
+    std: tuple[float, float, float]
+
+
+@dataclass(frozen=True)
+class ImageSet:
+    """Images of shape (n, 32, 32, 3), uint8, and a class number for each."""
+
+    images: Tensor
+    labels: Tensor
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "images", torch.from_numpy(checked_images(np.asarray(self.images), "images")))
+        labels = np.asarray(self.labels)
+        if labels.shape != (len(self.images),) or not np.issubdtype(labels.dtype, np.integer):
+            raise UserError(
+                f"labels have shape {labels.shape} and type {labels.dtype}; give one whole number for each of the "
+                f"{len(self.images)} images."
+            )
+        if len(labels) and labels.min() < 0:
+            raise UserError(f"labels has the value {labels.min()}; class numbers start at 0.")
+        object.__setattr__(self, "labels", torch.from_numpy(labels.astype(np.int64)))
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def first_of_each_class(self, number: int | None) -> "ImageSet":
+        """The first `number` images of every class, in the order of the set."""
+        if number is None:
+            return self
+        labels = self.labels.numpy()
+        order = np.argsort(labels, kind="stable")
+        starts = np.searchsorted(labels[order], labels[order])
+        kept = np.sort(order[np.arange(len(order)) - starts < number])
+        return ImageSet(self.images[kept], self.labels[kept])
+
+
+@dataclass(frozen=True)
+class LabelledData:
+    """A data set: what is learned, what is tested, and how pixels are normalised."""
+
+    name: str
+    train: ImageSet
+    test: ImageSet
+    statistics: Statistics
+    class_names: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        for part, images in (("train", self.train), ("test", self.test)):
+            if len(images) and int(images.labels.max()) >= self.num_classes:
+                raise UserError(
+                    f"{self.name} {part} labels reach {int(images.labels.max())}, but there are only "
+                    f"{self.num_classes} class names; labels go from 0 to {self.num_classes - 1}."
+                )
+
+    @property
+    def num_classes(self) -> int:
+        return len(self.class_names)
+
+
+def checked_images(images: ArrayLike, what: str) -> NDArray[np.uint8]:
+    """The images as they are, or a sentence that says what is wrong with them."""
+    array = np.asarray(images)
+    if array.dtype != np.uint8:
+        raise UserError(f"{what} have type {array.dtype}; give them as uint8, from 0 to 255.")
+    if array.ndim != 4 or array.shape[1:] != (SIDE, SIDE, 3):
+        raise UserError(f"{what} have shape {array.shape}; give them as (n, {SIDE}, {SIDE}, 3), channels last.")
+    return np.ascontiguousarray(array)
+
+
+def pixel_statistics(images: ArrayLike) -> Statistics:
+    """Mean and standard deviation over all pixels, from exact integer sums."""
+    array = np.asarray(images)
+    values = np.arange(256, dtype=np.float64) / 255
+    mean, std = [], []
+    for channel in range(3):
+        counts = np.bincount(array[..., channel].ravel(), minlength=256)
+        centre = counts @ values / counts.sum()
+        mean.append(float(centre))
+        std.append(float(np.sqrt(counts @ (values - centre) ** 2 / counts.sum())))
+    return Statistics((mean[0], mean[1], mean[2]), (std[0], std[1], std[2]))

@@ -1,0 +1,34 @@
+"""The network without training: logits of uint8 images in batches of one fixed size."""
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from gd_ray.data.image_set import Statistics
+from gd_ray.data.loader import normalised
+from gd_ray.network import WideResNet
+
+BATCH = 256
+
+
+@torch.inference_mode()
+def predict(network: WideResNet, images: Tensor | NDArray[np.uint8], statistics: Statistics) -> Tensor:
+    """Logits of every image.
+
+    Batches always have BATCH images, the last one padded: on some machines a result depends on the batch's size
+    in its last bits, and a score must not depend on how the work was cut.
+    """
+    device = network.head.weight.device
+    was_training = network.training
+    network.eval()
+    pixels = torch.as_tensor(images)
+    parts = []
+    for start in range(0, len(pixels), BATCH):
+        batch = pixels[start : start + BATCH].to(device)
+        number = len(batch)
+        if number < BATCH:
+            batch = torch.cat([batch, batch.new_zeros(BATCH - number, *batch.shape[1:])])
+        parts.append(network(normalised(batch, statistics))[:number])
+    network.train(was_training)
+    return torch.cat(parts) if parts else torch.empty(0, network.head.out_features, device=device)

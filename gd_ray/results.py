@@ -1,0 +1,74 @@
+"""What a trial gives back: counts, so that every metric can be worked out again exactly."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gd_ray.metrics import average_forgetting, average_incremental_accuracy
+from gd_ray.spec import TrialSpec
+
+
+@dataclass(frozen=True)
+class SampledImages:
+    """The external set of one stage, one entry per image."""
+
+    positions: NDArray[np.int64]
+    """Positions in the stream."""
+    is_ood: NDArray[np.bool_]
+    classes: NDArray[np.int64]
+    """The class of the data set an image was sampled for; -1 for out-of-distribution images."""
+    confidences: NDArray[np.float32]
+    """The score it was sampled with; NaN where it was not scored."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StageResult:
+    """The outcome of one stage. All but `seconds` is the same in every run of the spec."""
+
+    stage: int
+    hits: tuple[int, ...]
+    """Test images of tasks 1..t that the model of this stage gets right, task by task."""
+    totals: tuple[int, ...]
+    """Test images of tasks 1..t."""
+    confusion: NDArray[np.int64]
+    """Rows of (true class, predicted class, count), without zero counts; classes as numbered in the data set."""
+    labelled_size: int
+    coreset_size: int
+    """Images in the coreset that this stage leaves."""
+    samples: SampledImages
+    losses: dict[str, float]
+    """Mean of each loss term over the last epoch of each training."""
+    images: dict[str, int]
+    """Images that each step worked on."""
+    seconds: dict[str, float]
+    """Wall-clock time of each step."""
+
+
+@dataclass(frozen=True)
+class TrialResult:
+    """The outcome of a trial: its stages so far and the metrics over them."""
+
+    spec: TrialSpec
+    stages: tuple[StageResult, ...]
+
+    @property
+    def accuracy(self) -> NDArray[np.float64]:
+        """accuracy[s, r]: after stage s+1 on task r+1; NaN where the task was not yet learned."""
+        matrix = np.full((len(self.stages), len(self.stages)), np.nan)
+        for row, stage in zip(matrix, self.stages, strict=True):
+            row[: stage.stage] = np.array(stage.hits) / np.array(stage.totals)
+        return matrix
+
+    @property
+    def acc(self) -> float:
+        """Average incremental accuracy, in [0, 1]."""
+        return average_incremental_accuracy(self.accuracy, self.spec.task_sizes[: len(self.stages)])
+
+    @property
+    def fgt(self) -> float:
+        """Average forgetting under the spec's convention, in [0, 1]."""
+        return self.forgetting(self.spec.convention)
+
+    def forgetting(self, convention: str) -> float:
+        return average_forgetting(self.accuracy, self.spec.task_sizes[: len(self.stages)], convention)

@@ -1,0 +1,167 @@
+"""TrialSpec: everything that decides a trial's result, as plain values, and its identity."""
+
+import hashlib
+import json
+import math
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from gd_ray.conventions import Convention, convention_named
+from gd_ray.errors import UserError
+from gd_ray.methods import Method, method_named
+
+DATASETS = ("cifar100", "imagenet32", "glyphs")
+_ONLY_WITH_EXTERNAL = ("stream", "window", "ood_ratio")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrialSpec:
+    """One class-incremental trial. The defaults are the paper's; the same spec gives the same bytes on a CPU."""
+
+    method: Method | str = "gd+ext"
+    """A name from `gd-ray list`, or a Method of your own."""
+    seed: int = 0
+    """Fixes everything random: class order, initial weights, batches, augmentation, dropout, coreset, sampling."""
+    task_size: int = 10
+    """Classes per task."""
+    dataset: str = "cifar100"
+    num_classes: int = 100
+    """Classes to learn in all: the first of the seed's class order."""
+    train_per_class: int | None = None
+    """Training images of each class; all of them when not given."""
+    test_per_class: int | None = None
+    """Test images of each class; all of them when not given."""
+    coreset_size: int = 2000
+    """Images of previous tasks kept in all."""
+    stream: str = "tinyimages"
+    """Name of the wild stream; where it lies is said at the start of a run."""
+    window: int = 1_000_000
+    """Stream images retrieved at each stage (N_max of Algorithm 2)."""
+    ood_ratio: float = 0.7
+    """Share of the external set sampled as out-of-distribution."""
+    depth: int = 16
+    """Layers of the WideResNet: 6n + 4."""
+    width: int = 2
+    """Widening factor of the WideResNet."""
+    dropout: float = 0.3
+    batch_size: int = 128
+    epoch_factor: float = 1.0
+    """Multiplies all epochs and decay epochs: 1 is the paper's 200 (180 + 20 with fine-tuning)."""
+    learning_rate: float = 0.1
+    momentum: float = 0.9
+    weight_decay: float = 5e-4
+    temperature: float = 2.0
+    """Softens the distillation of P and C."""
+    ensemble_temperature: float = 1.0
+    """Softens the distillation of Q."""
+    convention: str = "paper"
+    """'paper' follows the text, 'released' the authors' program."""
+
+    def __post_init__(self) -> None:
+        if isinstance(self.method, str):
+            object.__setattr__(self, "method", method_named(self.method))
+        convention_named(self.convention)
+        # Whole and real numbers are told apart once, here, so that 1 and 1.0 name the same trial.
+        for name in ("ood_ratio", "dropout", "epoch_factor", "learning_rate", "momentum", "weight_decay"):
+            object.__setattr__(self, name, _real(name, getattr(self, name)))
+        for name in ("temperature", "ensemble_temperature"):
+            object.__setattr__(self, name, _real(name, getattr(self, name)))
+        least = {"seed": 0, "task_size": 1, "num_classes": 2, "coreset_size": 0, "window": 1, "width": 1, "batch_size": 1}
+        for name, low in least.items():
+            _whole(name, getattr(self, name), low)
+        for name in ("train_per_class", "test_per_class"):
+            if getattr(self, name) is not None:
+                _whole(name, getattr(self, name), 1)
+        if self.dataset not in DATASETS and not self.dataset.isidentifier():
+            raise UserError(f"dataset {self.dataset!r} is not a plain name; use one of {', '.join(DATASETS)}.")
+        if self.task_size >= self.num_classes or self.num_classes % self.task_size:
+            raise UserError(
+                f"task_size {self.task_size} does not cut num_classes {self.num_classes} into two or more equal tasks; "
+                f"choose one of {', '.join(map(str, _divisors(self.num_classes)))}."
+            )
+        _inside("ood_ratio", self.ood_ratio, 0, 1, "0.7 is the paper's")
+        _inside("dropout", self.dropout, 0, 0.99, "0.3 is the paper's")
+        _inside("momentum", self.momentum, 0, 0.9999, "0.9 is the paper's")
+        _inside("weight_decay", self.weight_decay, 0, 1, "0.0005 is the paper's")
+        for name in ("epoch_factor", "learning_rate", "temperature", "ensemble_temperature"):
+            if getattr(self, name) <= 0:
+                raise UserError(f"{name} {getattr(self, name)} must be above 0; leave it out for the paper's value.")
+        if self.depth < 10 or (self.depth - 4) % 6:
+            raise UserError(f"depth {self.depth} is not 6n + 4 with n of at least 1; use 10, 16, 22, 28 or so on.")
+
+    @property
+    def rules(self) -> Method:
+        """The method as data, whichever way it was given."""
+        assert isinstance(self.method, Method)
+        return self.method
+
+    @property
+    def reading(self) -> Convention:
+        """The convention as data."""
+        return convention_named(self.convention)
+
+    @property
+    def num_tasks(self) -> int:
+        return self.num_classes // self.task_size
+
+    @property
+    def task_sizes(self) -> tuple[int, ...]:
+        return (self.task_size,) * self.num_tasks
+
+    def canonical(self) -> dict[str, Any]:
+        """All that decides the result. What cannot matter is left out, so that equal trials have equal ids."""
+        values = asdict(self)
+        del values["method"]["title"]
+        if not self.rules.external:
+            for name in _ONLY_WITH_EXTERNAL:
+                del values[name]
+        return values
+
+    @property
+    def trial_id(self) -> str:
+        """Names the trial's files; equal for equal specs, on any machine and version of this program."""
+        return _digest(self.canonical())
+
+    @property
+    def first_model_id(self) -> str:
+        """Equal for trials that share their first-stage model."""
+        values = self.canonical()
+        for name in ("method", "ood_ratio", "temperature", "ensemble_temperature"):
+            values.pop(name, None)
+        if not self.rules.calibrated_first_model:
+            for name in (*_ONLY_WITH_EXTERNAL, "convention"):
+                values.pop(name, None)
+        values["calibrated"] = self.rules.calibrated_first_model
+        return _digest(values)
+
+    def flat(self) -> dict[str, str | int | float | bool | None]:
+        """One column per field, the method's own as `method_<field>`."""
+        row: dict[str, str | int | float | bool | None] = {"method": self.rules.name}
+        row.update({f.name: getattr(self, f.name) for f in fields(self) if f.name != "method"})
+        row.update({f"method_{f.name}": getattr(self.rules, f.name) for f in fields(Method) if f.name != "name"})
+        return row
+
+
+def _digest(values: dict[str, Any]) -> str:
+    text = json.dumps(values, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _whole(name: str, value: object, low: int) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or value < low:
+        raise UserError(f"{name} {value!r} must be a whole number of at least {low}.")
+
+
+def _real(name: str, value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise UserError(f"{name} {value!r} must be a finite number.")
+    return float(value)
+
+
+def _inside(name: str, value: float, low: float, high: float, advice: str) -> None:
+    if not low <= value <= high:
+        raise UserError(f"{name} {value} is outside [{low}, {high}]; {advice}.")
+
+
+def _divisors(number: int) -> list[int]:
+    return [size for size in range(1, number // 2 + 1) if number % size == 0]

@@ -1,0 +1,1 @@
+"""The unlabeled stream in the wild: reading, scoring and sampling it."""
