@@ -58,7 +58,9 @@ class Checkpoint:
             content = torch.load(path, weights_only=True, map_location="cpu")
             version = content["format"]
         except (OSError, RuntimeError, EOFError, KeyError, TypeError, pickle.UnpicklingError) as error:
-            raise UserError(f"checkpoint {path} cannot be read ({type(error).__name__}); delete it to start anew.") from error
+            raise UserError(
+                f"checkpoint {path} cannot be read ({type(error).__name__}); delete it to start anew."
+            ) from error
         if version != FORMAT:
             raise UserError(f"checkpoint {path} has format {version}, this program reads {FORMAT}; delete it.")
         return Checkpoint(

@@ -50,7 +50,9 @@ class Method:
                 f"{self.fine_tuned!r}; balanced sets and weighted fine-tuning need a fine-tuned part, the others none."
             )
         if self.ensemble and not self.external:
-            raise UserError(f"method {self.name!r}: ensemble=True needs external=True; Q is distilled on external data.")
+            raise UserError(
+                f"method {self.name!r}: ensemble=True needs external=True; Q is distilled on external data."
+            )
         samples = self.previous_sampling != "none" or self.ood_sampling != "none"
         if self.external != samples:
             raise UserError(

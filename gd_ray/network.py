@@ -19,7 +19,8 @@ def _dropout(x: Tensor, rate: float, generator: torch.Generator | None) -> Tenso
     if generator is None or threshold == 65536:
         return x
     number, channels, height, width = x.shape
-    words = torch.empty(-(-x.numel() // 4), dtype=torch.int64, device=x.device).random_(-(2**63), None, generator=generator)
+    words = torch.empty(-(-x.numel() // 4), dtype=torch.int64, device=x.device)
+    words.random_(-(2**63), None, generator=generator)
     bits = words.view(torch.int16)[: x.numel()].view(number, height, width, channels).permute(0, 3, 1, 2)
     return x * (bits < threshold - 32768).to(x.dtype).mul_(65536 / threshold)
 
@@ -40,7 +41,8 @@ class Block(nn.Module):
         activated = F.relu(self.norm1(x), inplace=True)
         shortcut = x if self.shortcut is None else self.shortcut(activated)
         inner = F.relu(self.norm2(self.conv1(activated)), inplace=True)
-        return shortcut + self.conv2(_dropout(inner, self.dropout, dropout))
+        result: Tensor = shortcut + self.conv2(_dropout(inner, self.dropout, dropout))
+        return result
 
 
 class WideResNet(nn.Module):
@@ -92,9 +94,7 @@ def specialised(network: WideResNet, new_classes: int, generator: torch.Generato
     return result
 
 
-def _new_head(
-    network: WideResNet, rows: int, generator: torch.Generator, keep: nn.Linear | None = None
-) -> nn.Linear:
+def _new_head(network: WideResNet, rows: int, generator: torch.Generator, keep: nn.Linear | None = None) -> nn.Linear:
     like = network.head.weight
     head = nn.Linear(network.head.in_features, rows, device=like.device, dtype=like.dtype)
     kept = 0 if keep is None else keep.out_features
@@ -121,4 +121,4 @@ def _initialise(network: nn.Module, generator: torch.Generator) -> None:
         elif isinstance(module, nn.BatchNorm2d):
             module.weight.uniform_(0, 1, generator=generator)
         if getattr(module, "bias", None) is not None:
-            module.bias.zero_()  # type: ignore[union-attr, operator]
+            module.bias.zero_()  # type: ignore[operator]

@@ -66,8 +66,8 @@ class TrialSpec:
             object.__setattr__(self, name, _real(name, getattr(self, name)))
         for name in ("temperature", "ensemble_temperature"):
             object.__setattr__(self, name, _real(name, getattr(self, name)))
-        least = {"seed": 0, "task_size": 1, "num_classes": 2, "coreset_size": 0, "window": 1, "width": 1, "batch_size": 1}
-        for name, low in least.items():
+        least = {"task_size": 1, "num_classes": 2, "window": 1, "width": 1, "batch_size": 1}
+        for name, low in {"seed": 0, "coreset_size": 0, **least}.items():
             _whole(name, getattr(self, name), low)
         for name in ("train_per_class", "test_per_class"):
             if getattr(self, name) is not None:

@@ -51,6 +51,11 @@ class StageLog:
     seconds: dict[str, float] = field(default_factory=dict)
     images: dict[str, int] = field(default_factory=dict)
 
+    def add(self, step: str, started: float, images: int) -> None:
+        """Notes a step that began at `started` and ends now."""
+        self.seconds[step] = perf_counter() - started
+        self.images[step] = images
+
 
 @dataclass(frozen=True)
 class Stage:
@@ -207,5 +212,4 @@ class Stage:
         places = torch.from_numpy(members)
         losses = fit(self.spec, self.data.pool, places, training, list(parameters), terms, randomness, on_images)
         self.log.losses |= {f"{step} {name}": value for name, value in losses.items()}
-        self.log.seconds[step] = perf_counter() - started
-        self.log.images[step] = done
+        self.log.add(step, started, done)

@@ -74,7 +74,7 @@ def fit(
         pixels = augmented(pool.images[index], draw_augmentation(len(batch), augmentation))
         losses = terms(normalised(pixels, pool.statistics), pool.labels[index], dropout)
         optimiser.zero_grad(set_to_none=True)
-        torch.stack(list(losses.values())).sum().backward()
+        torch.stack(list(losses.values())).sum().backward()  # type: ignore[no-untyped-call]
         optimiser.step()
         if update >= last_epoch:  # no number leaves the device before the training ends
             for name, loss in losses.items():

@@ -35,7 +35,7 @@ def _from_torchvision(folder: Path, download: bool) -> LabelledData:
             f"data folder {str(folder)!r} holds neither cifar-100-python with the right checksums nor train*.parquet "
             f"and test*.parquet; point it at one of these or allow the download."
         ) from error
-    train, test = (ImageSet(part.data, np.asarray(part.targets)) for part in parts)
+    train, test = (ImageSet.from_arrays(part.data, np.asarray(part.targets)) for part in parts)
     return LabelledData("cifar100", train, test, STATISTICS, tuple(parts[0].classes))
 
 
@@ -55,7 +55,7 @@ def _image_set(table: pa.Table, folder: Path) -> ImageSet:
     encoded = [value["bytes"] for value in table["img"].to_pylist()]
     with ThreadPoolExecutor() as threads:  # decoding leaves Python's lock
         images = list(threads.map(_decoded, encoded))
-    return ImageSet(np.stack(images), table["fine_label"].to_numpy())
+    return ImageSet.from_arrays(np.stack(images), table["fine_label"].to_numpy())
 
 
 def _decoded(content: bytes) -> Any:

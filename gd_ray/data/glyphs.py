@@ -5,7 +5,7 @@ image is a character in a random face, size, rotation, place and colour over a c
 """
 
 import unicodedata
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -19,9 +19,7 @@ from PIL import Image, ImageDraw, ImageFont
 from gd_ray.data.image_set import SIDE, ImageSet, LabelledData, pixel_statistics
 
 # All faces have all of these, and no two look alike when mirrored: training flips images.
-CHARACTERS = (
-    "ABCDEFGHJKLMNPQRSTUVWXYZ23456789abefghmnrtyΔΘΛΞΠΣΦΨΩαβγδζθλμξπσφψωБДЖЛЦЧШЫЮЋ&@#$%?!*+=<€£¥§¶∞√∫≈≠±÷©"
-)
+CHARACTERS = "ABCDEFGHJKLMNPQRSTUVWXYZ23456789abefghmnrtyΔΘΛΞΠΣΦΨΩαβγδζθλμξπσφψωБДЖЛЦЧШЫЮЋ&@#$%?!*+=<€£¥§¶∞√∫≈≠±÷©"
 TRAIN_PER_CLASS, TEST_PER_CLASS = 500, 100
 
 _FACES = tuple(
@@ -47,7 +45,7 @@ def load_glyphs(train_per_class: int = TRAIN_PER_CLASS, test_per_class: int = TE
             _images([(character, face) for face in _FACES], number, (split, label))
             for label, character in enumerate(CHARACTERS)
         ]
-        parts.append(ImageSet(np.concatenate(images), np.repeat(np.arange(len(CHARACTERS)), number)))
+        parts.append(ImageSet.from_arrays(np.concatenate(images), np.repeat(np.arange(len(CHARACTERS)), number)))
     return LabelledData("glyphs", parts[0], parts[1], pixel_statistics(parts[0].images), tuple(CHARACTERS))
 
 
@@ -59,7 +57,7 @@ def wild_glyphs(number: int, start: int = 0) -> NDArray[np.uint8]:
     return np.concatenate(blocks)[start - first * _BLOCK :][:number]
 
 
-@lru_cache(maxsize=1)
+@cache
 def other_glyphs() -> tuple[Glyph, ...]:
     """Every visible character of every face that has it, but for the classes and what is drawn just like one."""
     found = []
@@ -83,16 +81,16 @@ def _images(glyphs: list[Glyph], number: int, key: tuple[int, int]) -> NDArray[n
     u = draws.random((number, _NUMBERS))
     grain = noise.integers(0, 256, (number, SIDE, SIDE, 3), dtype=np.uint8)
     which, place = np.unique((u[:, 0] * len(glyphs)).astype(int), return_inverse=True)
-    masks = np.stack([_mask(*glyphs[index]) for index in which]) if number else np.empty((0, _CANVAS, _CANVAS), np.uint8)
+    masks = np.stack([_mask(*glyphs[index]) for index in which])
     return _painted(_placed(masks[place], u[:, 1:6]), u[:, 6:], grain)
 
 
 def _placed(masks: NDArray[np.uint8], u: NDArray[np.float64]) -> NDArray[np.float32]:
-    """Masks turned by up to 25 degrees, scaled, and shifted by up to 4 pixels, as coverage of a 32x32 image."""
-    angle = np.deg2rad(25) * (2 * u[:, 0] - 1)
-    zoom = (SIDE / _CANVAS) / (0.65 + 0.4 * u[:, 1])
-    aspect = np.exp(0.2 * (2 * u[:, 2] - 1))
-    shift = (2 * u[:, 3:5] - 1) * 4 / (SIDE / 2)
+    """Masks turned by up to 15 degrees, scaled, and shifted by up to 2 pixels, as coverage of a 32x32 image."""
+    angle = np.deg2rad(15) * (2 * u[:, 0] - 1)
+    zoom = (SIDE / _CANVAS) / (0.85 + 0.3 * u[:, 1])
+    aspect = np.exp(0.1 * (2 * u[:, 2] - 1))
+    shift = (2 * u[:, 3:5] - 1) * 2 / (SIDE / 2)
     cos, sin = np.cos(angle), np.sin(angle)
     linear = np.stack([np.stack([cos * aspect, -sin], -1), np.stack([sin, cos / aspect], -1)], 1) * zoom[:, None, None]
     offset = -(linear @ shift[:, :, None])
@@ -105,17 +103,18 @@ def _placed(masks: NDArray[np.uint8], u: NDArray[np.float64]) -> NDArray[np.floa
 def _painted(coverage: NDArray[np.float32], u: NDArray[np.float64], grain: NDArray[np.uint8]) -> NDArray[np.uint8]:
     """Ink over a gradient between two colours, with uniform noise."""
     ink, near, far = (255 * u[:, 3 * k : 3 * k + 3] for k in range(3))
-    weak = np.abs(ink.mean(axis=1) - (near + far).mean(axis=1) / 2) < 50
+    weak = np.abs(ink.mean(axis=1) - (near + far).mean(axis=1) / 2) < 80
     ink = np.where(weak[:, None], (ink + 128) % 256, ink)
     direction = 2 * np.pi * u[:, 9]
     axis = (np.arange(SIDE) + 0.5) / SIDE - 0.5
     slope = axis[:, None] * np.sin(direction)[:, None, None] + axis * np.cos(direction)[:, None, None]
     share = (0.5 + slope / np.sqrt(2)).astype(np.float32)[..., None]
-    near, far, ink = (colour.astype(np.float32)[:, None, None] for colour in (near, far, ink))
-    image = near + (far - near) * share
-    image += (ink - image) * coverage[..., None]
-    image += (grain - np.float32(127.5)) * (0.3 * u[:, 10]).astype(np.float32)[:, None, None, None]
-    return np.clip(np.rint(image), 0, 255).astype(np.uint8)
+    start, end, stroke = (colour.astype(np.float32)[:, None, None] for colour in (near, far, ink))
+    image = start + (end - start) * share
+    image += (stroke - image) * coverage[..., None]
+    image += (grain - np.float32(127.5)) * (0.2 * u[:, 10]).astype(np.float32)[:, None, None, None]
+    pixels: NDArray[np.uint8] = np.clip(np.rint(image), 0, 255).astype(np.uint8)
+    return pixels
 
 
 def _mask(character: str, face: str) -> NDArray[np.uint8]:
@@ -132,7 +131,7 @@ def _shape(font: ImageFont.FreeTypeFont, character: str) -> tuple[object, bytes]
     return font.getbbox(character), bytes(font.getmask(character))
 
 
-@lru_cache(maxsize=None)
+@cache
 def _font(face: str, points: int) -> ImageFont.FreeTypeFont:
     # The basic layout draws a character as it is; others may reshape it.
     return ImageFont.truetype(_folder() / face, points, layout_engine=ImageFont.Layout.BASIC)

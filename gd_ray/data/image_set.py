@@ -27,17 +27,18 @@ class ImageSet:
     images: Tensor
     labels: Tensor
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "images", torch.from_numpy(checked_images(np.asarray(self.images), "images")))
-        labels = np.asarray(self.labels)
-        if labels.shape != (len(self.images),) or not np.issubdtype(labels.dtype, np.integer):
+    @staticmethod
+    def from_arrays(images: ArrayLike, labels: ArrayLike) -> "ImageSet":
+        """Checks and takes over arrays; the images are not copied."""
+        pixels, numbers = checked_images(images, "images"), np.asarray(labels)
+        if numbers.shape != (len(pixels),) or not np.issubdtype(numbers.dtype, np.integer):
             raise UserError(
-                f"labels have shape {labels.shape} and type {labels.dtype}; give one whole number for each of the "
-                f"{len(self.images)} images."
+                f"labels have shape {numbers.shape} and type {numbers.dtype}; give one whole number for each of the "
+                f"{len(pixels)} images."
             )
-        if len(labels) and labels.min() < 0:
-            raise UserError(f"labels has the value {labels.min()}; class numbers start at 0.")
-        object.__setattr__(self, "labels", torch.from_numpy(labels.astype(np.int64)))
+        if len(numbers) and numbers.min() < 0:
+            raise UserError(f"labels have the value {numbers.min()}; class numbers start at 0.")
+        return ImageSet(torch.from_numpy(pixels), torch.from_numpy(numbers.astype(np.int64)))
 
     def __len__(self) -> int:
         return len(self.images)

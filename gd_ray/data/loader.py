@@ -97,15 +97,13 @@ def _crop_and_flip(x: Tensor, draw: Augmentation, device: torch.device) -> Tenso
     return padded.view(-1, 3).index_select(0, index).view(number, SIDE, SIDE, 3)
 
 
-def batches(
-    members: Tensor, batch_size: int, updates: int, generator: torch.Generator
-) -> Iterator[Tensor]:
+def batches(members: Tensor, batch_size: int, updates: int, generator: torch.Generator) -> Iterator[Tensor]:
     """`updates` batches of the members, in epochs of one shuffle each; an epoch's last partial batch is dropped."""
     size = min(batch_size, len(members))
     done = 0
     while done < updates:
         order = members[torch.randperm(len(members), generator=generator)]
-        for batch in order[: len(order) // size * size].split(size)[: updates - done]:
+        for batch in order[: len(order) // size * size].view(-1, size)[: updates - done]:
             yield batch
             done += 1
 

@@ -11,7 +11,9 @@ def class_order(seed: int, num_classes: int) -> NDArray[np.int64]:
     return np.random.RandomState(seed).permutation(num_classes)
 
 
-def learned_labels(labels: NDArray[np.int64], order: NDArray[np.int64], num_learned: int, name: str) -> NDArray[np.int64]:
+def learned_labels(
+    labels: NDArray[np.int64], order: NDArray[np.int64], num_learned: int, name: str
+) -> NDArray[np.int64]:
     """Each label as its place in the order of learning; -1 for classes that this trial does not learn."""
     if num_learned > len(order):
         raise UserError(f"num_classes {num_learned} is more than the {len(order)} classes of {name}; lower it.")

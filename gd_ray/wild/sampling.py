@@ -81,7 +81,9 @@ class SamplingPlan:
         """Images kept for one previous class."""
         if not self.num_classes:
             return 0
-        return self.num_prev // self.num_classes if self.several_classes else class_quota(self.num_prev, self.num_classes)
+        if self.several_classes:
+            return self.num_prev // self.num_classes
+        return class_quota(self.num_prev, self.num_classes)
 
     @property
     def skipped(self) -> int:
