@@ -1,0 +1,1 @@
+"""From Parquet results to tables, figures and statistics."""

@@ -72,8 +72,8 @@ def data_weights(labels: Tensor, num_classes: int) -> Tensor:
 
 
 def count_weights(counts: Tensor) -> Tensor:
-    """`data_weights` from the number of images of each class."""
-    counts = counts.to(torch.get_default_dtype() if not counts.is_floating_point() else counts.dtype)
+    """`data_weights` from the number of images of each class, which may be a fraction."""
+    counts = counts.double()
     weights = counts.sum() / (counts * len(counts))
     return torch.where(counts > 0, weights, torch.zeros_like(weights))
 

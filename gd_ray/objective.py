@@ -62,12 +62,12 @@ class ModelObjective:
         lone = alone and self.convention.lone_previous_over_previous
         return loss_weight(columns.stop - columns.start, self.num_prev if lone else self.num_seen)
 
-    def image_weights(self, labels: Tensor, columns: slice) -> Tensor | None:
+    def image_weights(self, logits: Tensor, labels: Tensor, columns: slice) -> Tensor | None:
         """Equation 10 for a loss over these classes; external images and those of other classes weigh 1."""
         if self.class_counts is None:
             return None
-        table = torch.ones(self.num_seen + 1, device=labels.device)  # the last entry is what label -1 finds
-        table[columns] = count_weights(self.class_counts[columns])
+        table = logits.new_ones(self.num_seen + 1)  # the last entry is what label -1 finds
+        table[columns] = count_weights(self.class_counts[columns]).to(logits)
         return table[labels]
 
     def scale(self, temperature: float) -> float:
@@ -89,7 +89,7 @@ def model_terms(
     def distilled(columns: slice, reference: Tensor) -> Tensor:
         temperature = objective.temperature
         losses = distillation(logits[:, columns], soften(reference, temperature), temperature)
-        mean = mean_over(losses, weights=objective.image_weights(labels, columns))
+        mean = mean_over(losses, weights=objective.image_weights(logits, labels, columns))
         return mean * (objective.scale(temperature) * objective.distillation_weight(columns))
 
     if objective.previous == "global" and previous is not None:  # Equation 3
@@ -105,7 +105,7 @@ def model_terms(
             logits[:, current],
             task_labels(labels, objective.num_prev),
             confident=not objective.confidence,
-            weights=objective.image_weights(labels, current),
+            weights=objective.image_weights(logits, labels, current),
         )
         terms |= {f"teacher {name}": term * weight for name, term in own.items()}
     return terms
@@ -121,7 +121,7 @@ def _global_terms(
 ) -> Terms:
     """The terms over all classes: cls on labelled images (Equation 1) and Q on external ones (Equation 8)."""
     cls = classification(logits, labels)
-    weights = objective.image_weights(labels, slice(0, objective.num_seen))
+    weights = objective.image_weights(logits, labels, slice(0, objective.num_seen))
     if not objective.ensemble or previous is None:
         return {"cls": mean_over(cls, labelled, weights)}
     temperature = objective.ensemble_temperature

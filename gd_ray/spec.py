@@ -101,6 +101,12 @@ class TrialSpec:
         return convention_named(self.convention)
 
     @property
+    def trains_teacher(self) -> bool:
+        """Whether stages after the first train a C: to distil it, or inside Q."""
+        inside_ensemble = self.rules.ensemble and not self.reading.ensemble_alone_has_no_teacher
+        return self.rules.teacher == "distilled" or inside_ensemble
+
+    @property
     def num_tasks(self) -> int:
         return self.num_classes // self.task_size
 

@@ -69,7 +69,7 @@ def run_trial(
         if model is None:
             model = stage.first_model()
         else:
-            teacher = stage.teacher(model) if _trains_teacher(spec) else None
+            teacher = stage.teacher(model) if spec.trains_teacher else None
             model = stage.fine_tuned(stage.model(model, teacher), model, teacher)
 
         quotas = class_quotas(spec.coreset_size, model.head.out_features)
@@ -136,12 +136,6 @@ def _restored(spec: TrialSpec, checkpoint: Checkpoint, device: torch.device | st
     model = WideResNet(spec.depth, spec.width, spec.dropout, rows, overwritten)
     model.load_state_dict(checkpoint.weights)
     return model.to(device).eval()
-
-
-def _trains_teacher(spec: TrialSpec) -> bool:
-    """Whether the method needs a C: to distil it, or inside Q."""
-    inside_ensemble = spec.rules.ensemble and not spec.reading.ensemble_alone_has_no_teacher
-    return spec.rules.teacher == "distilled" or inside_ensemble
 
 
 def _labelled_places(

@@ -1,0 +1,1 @@
+"""Many trials: named grids of specs, and what runs them."""

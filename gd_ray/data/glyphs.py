@@ -59,20 +59,20 @@ def wild_glyphs(number: int, start: int = 0) -> NDArray[np.uint8]:
 
 @cache
 def other_glyphs() -> tuple[Glyph, ...]:
-    """Every visible character of every face that has it, but for the classes and what is drawn just like one."""
-    found = []
+    """Every visible character of every face that has it, but for the classes and what any face draws just like one."""
+    found, look_alike = [], set()
     for face in _FACES:
-        font = _font(face, 12)
-        class_shapes = {_shape(font, character) for character in CHARACTERS}
-        for code in TTFont(_folder() / face, lazy=True).getBestCmap():
-            character = chr(code)
-            visible = unicodedata.category(character)[0] in "LNPS"
-            same = unicodedata.normalize("NFKC", character) in CHARACTERS or _shape(font, character) in class_shapes
-            if visible and not same:
-                left, top, right, bottom = _font(face, _POINTS).getbbox(character)
-                if 0 < right - left <= _CANVAS and 0 < bottom - top <= _CANVAS:
-                    found.append((character, face))
-    return tuple(found)
+        small, large = _font(face, 12), _font(face, _POINTS)
+        class_shapes = {_shape(small, character) for character in CHARACTERS}
+        for character in map(chr, TTFont(_folder() / face, lazy=True).getBestCmap()):
+            if unicodedata.category(character)[0] not in "LNPS":
+                continue
+            if _shape(small, character) in class_shapes or unicodedata.normalize("NFKC", character) in CHARACTERS:
+                look_alike.add(character)
+            left, top, right, bottom = large.getbbox(character)
+            if 0 < right - left <= _CANVAS and 0 < bottom - top <= _CANVAS:
+                found.append((character, face))
+    return tuple((character, face) for character, face in found if character not in look_alike)
 
 
 def _images(glyphs: list[Glyph], number: int, key: tuple[int, int]) -> NDArray[np.uint8]:

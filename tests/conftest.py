@@ -1,0 +1,31 @@
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import settings
+
+sys.path.insert(0, str(Path(__file__).parent))  # `import plain`
+
+settings.register_profile("default", deadline=None, derandomize=True)
+settings.load_profile("default")
+
+
+@pytest.fixture(autouse=True, scope="session")
+def one_thread():
+    torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def tiny_data():
+    from gd_ray.data.glyphs import load_glyphs
+
+    return load_glyphs(train_per_class=8, test_per_class=4)
+
+
+@pytest.fixture(scope="session")
+def tiny_stream():
+    from gd_ray.data.glyphs import wild_glyphs
+    from gd_ray.wild.stream import MemoryStream
+
+    return MemoryStream(wild_glyphs(200), block=64)

@@ -1,0 +1,82 @@
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torchvision import transforms
+from torchvision.transforms import functional as TF
+
+from gd_ray.data.image_set import Statistics
+from gd_ray.data.loader import augmented, batches, draw_augmentation, normalised, updates_per_epoch
+
+
+@pytest.fixture(scope="module")
+def photos():
+    """Smooth random pictures with all kinds of brightness."""
+    rng = np.random.default_rng(0)
+    coarse = rng.integers(0, 256, (64, 4, 4, 3), dtype=np.uint8)
+    fine = np.stack([np.asarray(Image.fromarray(c).resize((32, 32), Image.Resampling.BICUBIC)) for c in coarse])
+    return torch.from_numpy(fine)
+
+
+def test_augmentation_is_torchvisions_pixel_for_pixel(photos):
+    draw = draw_augmentation(len(photos), torch.Generator().manual_seed(5))
+    found = augmented(photos, draw).to(torch.uint8).numpy()
+    for i, picture in enumerate(photos.numpy()):
+        image = Image.fromarray(picture)
+        steps = [(TF.adjust_brightness, draw.brightness[i].item()), (TF.adjust_contrast, draw.contrast[i].item())]
+        for step, factor in steps if draw.brightness_first[i] else reversed(steps):
+            image = step(image, factor)
+        padded = TF.pad(image, 4)
+        image = TF.crop(padded, int(draw.top[i]), int(draw.left[i]), 32, 32)
+        if draw.flip[i]:
+            image = TF.hflip(image)
+        np.testing.assert_array_equal(found[i], np.asarray(image))
+
+
+def test_draws_have_torchvisions_distributions():
+    draw = draw_augmentation(20_000, torch.Generator().manual_seed(0))
+    jitter = transforms.ColorJitter(brightness=63 / 255, contrast=0.8)
+    for values, (low, high) in ((draw.brightness, jitter.brightness), (draw.contrast, jitter.contrast)):
+        assert low <= values.min() < low + 0.01
+        assert high - 0.01 < values.max() <= high
+        assert values.mean().item() == pytest.approx(1, abs=0.01)
+    for values in (draw.top, draw.left):
+        assert torch.bincount(values, minlength=9).min() > 2000  # 20,000 / 9 is 2222
+        assert values.max() == 8
+    for values in (draw.flip, draw.brightness_first):
+        assert values.float().mean().item() == pytest.approx(0.5, abs=0.02)
+    columns = torch.stack([draw.brightness, draw.contrast, draw.top.float(), draw.left.float(), draw.flip.float()])
+    assert (torch.corrcoef(columns) - torch.eye(5)).abs().max() < 0.03
+
+
+def test_augmentation_leaves_its_input_alone_and_repeats(photos):
+    before = photos.clone()
+    first, second = (augmented(photos, draw_augmentation(64, torch.Generator().manual_seed(1))) for _ in range(2))
+    assert torch.equal(first, second)
+    assert torch.equal(photos, before)
+
+
+def test_normalised_is_to_tensor_and_normalize(photos):
+    statistics = Statistics((0.5, 0.4, 0.3), (0.2, 0.25, 0.3))
+    expected = transforms.Normalize(statistics.mean, statistics.std)(photos.permute(0, 3, 1, 2).double() / 255)
+    found = normalised(photos, statistics)
+    torch.testing.assert_close(found.double(), expected, rtol=1e-5, atol=1e-6)
+    assert found.is_contiguous(memory_format=torch.channels_last)
+
+
+def test_batches_are_shuffled_epochs_without_the_partial_batch():
+    members = torch.arange(100, 110)
+    found = list(batches(members, 4, 5, torch.Generator().manual_seed(0)))
+    assert [len(batch) for batch in found] == [4] * 5
+    for epoch in (found[0:2], found[2:4]):
+        seen = torch.cat(epoch)
+        assert len(seen.unique()) == 8
+        assert ((seen >= 100) & (seen < 110)).all()
+    assert not torch.equal(found[0], found[2])
+    assert updates_per_epoch(10, 4) == 2
+
+
+def test_a_set_smaller_than_a_batch_is_one_batch():
+    found = list(batches(torch.arange(3), 128, 2, torch.Generator().manual_seed(0)))
+    assert [sorted(batch.tolist()) for batch in found] == [[0, 1, 2], [0, 1, 2]]
+    assert updates_per_epoch(3, 128) == 1

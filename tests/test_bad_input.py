@@ -1,0 +1,160 @@
+"""A user's mistake gets one sentence that names the field, the value and what to do."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+from tiny import tiny_spec
+
+from gd_ray.checkpoint import Checkpoint
+from gd_ray.data.cifar100 import load_cifar100
+from gd_ray.data.image_set import ImageSet, LabelledData, Statistics
+from gd_ray.errors import UserError
+from gd_ray.methods import METHODS, Method
+from gd_ray.spec import TrialSpec
+from gd_ray.trial import run_trial
+from gd_ray.wild.stream import MemoryStream
+
+
+def sentence(error: pytest.ExceptionInfo[UserError]) -> str:
+    text = str(error.value)
+    assert "\n" not in text
+    assert text.endswith((".", "?"))
+    return text
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "says"),
+    [
+        ("task_size", 7, "task_size 7 does not cut num_classes 100"),
+        ("task_size", 100, "task_size 100 does not cut"),
+        ("task_size", 0, "task_size 0 must be a whole number"),
+        ("ood_ratio", 1.5, r"ood_ratio 1.5 is outside \[0, 1\]"),
+        ("ood_ratio", -0.1, r"ood_ratio -0.1 is outside"),
+        ("ood_ratio", float("nan"), "ood_ratio nan must be a finite number"),
+        ("ood_ratio", "much", "ood_ratio 'much' must be a finite number"),
+        ("method", "gd+ex", r"method 'gd\+ex' does not exist; did you mean 'gd\+ext'\?"),
+        ("method", "zzz", "method 'zzz' does not exist; choose one of: oracle, baseline"),
+        ("convention", "relased", "did you mean 'released'"),
+        ("seed", -1, "seed -1 must be a whole number of at least 0"),
+        ("seed", 1.5, "seed 1.5 must be a whole number"),
+        ("depth", 12, "depth 12 is not 6n"),
+        ("dropout", 1.0, "dropout 1.0 is outside"),
+        ("epoch_factor", 0, "epoch_factor 0.0 must be above 0"),
+        ("batch_size", 0, "batch_size 0 must be"),
+        ("train_per_class", 0, "train_per_class 0 must be"),
+        ("dataset", "my data", "dataset 'my data' is not a plain name"),
+        ("window", True, "window True must be a whole number"),
+    ],
+)
+def test_a_bad_value_in_the_spec(field, value, says):
+    with pytest.raises(UserError, match=says) as error:
+        TrialSpec(**{field: value})
+    sentence(error)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"ensemble": True},
+        {"balancing": "weighted fine-tuning"},
+        {"fine_tuned": "head"},
+        {"external": True},
+        {"ood_sampling": "random"},
+    ],
+)
+def test_a_method_that_contradicts_itself(fields):
+    with pytest.raises(UserError, match="method 'mine'") as error:
+        Method(name="mine", title="Mine", **fields)
+    sentence(error)
+
+
+def test_external_data_without_a_stream(tiny_data):
+    with pytest.raises(UserError, match="learns with external data, but no stream was given") as error:
+        run_trial(tiny_spec(method="gd+ext"), tiny_data)
+    sentence(error)
+
+
+@pytest.mark.parametrize(("length", "window", "says"), [(22, 120, "stream 'glyphs' offers 22"), (200, 22, "window 22")])
+def test_a_stream_shorter_than_the_sample(tiny_data, tiny_stream, length, window, says):
+    with pytest.raises(UserError, match=f"{says}.*a stage samples up to 23") as error:
+        run_trial(tiny_spec(method="gd+ext", window=window), tiny_data, MemoryStream(tiny_stream.images[:length]))
+    sentence(error)
+
+
+@pytest.mark.parametrize(
+    ("images", "says"),
+    [
+        (np.zeros((3, 32, 32, 3), np.float32), "type float32; give them as uint8"),
+        (np.zeros((3, 3, 32, 32), np.uint8), r"shape \(3, 3, 32, 32\)"),
+        (np.zeros((3, 64, 64, 3), np.uint8), r"shape \(3, 64, 64, 3\)"),
+        (np.zeros((32, 32, 3), np.uint8), "channels last"),
+    ],
+)
+def test_images_of_the_wrong_shape_or_type(images, says):
+    for make in (MemoryStream, lambda array: ImageSet.from_arrays(array, np.zeros(3, int))):
+        with pytest.raises(UserError, match=says) as error:
+            make(images)
+        sentence(error)
+
+
+@pytest.mark.parametrize(
+    ("labels", "says"),
+    [
+        (np.zeros(2, int), r"labels have shape \(2,\)"),
+        (np.zeros(3), "type float64"),
+        (np.array([0, -1, 1]), "labels have the value -1"),
+    ],
+)
+def test_labels_that_do_not_fit(labels, says):
+    with pytest.raises(UserError, match=says) as error:
+        ImageSet.from_arrays(np.zeros((3, 32, 32, 3), np.uint8), labels)
+    sentence(error)
+
+
+def test_labels_outside_the_class_names():
+    images = ImageSet.from_arrays(np.zeros((3, 32, 32, 3), np.uint8), np.array([0, 1, 5]))
+    with pytest.raises(UserError, match="train labels reach 5, but there are only 2 class names") as error:
+        LabelledData("mine", images, images, Statistics((0, 0, 0), (1, 1, 1)), ("a", "b"))
+    sentence(error)
+
+
+def test_more_classes_than_the_data_has_and_a_class_without_images(tiny_data):
+    with pytest.raises(UserError, match="num_classes 200 is more than the 100 classes of glyphs") as error:
+        run_trial(tiny_spec(num_classes=200, method="gd"), tiny_data)
+    sentence(error)
+    kept = tiny_data.test.labels != 26  # the first class of seed 0
+    short = dataclasses.replace(tiny_data, test=ImageSet(tiny_data.test.images[kept], tiny_data.test.labels[kept]))
+    with pytest.raises(UserError, match="no test image of class 26") as error:
+        run_trial(tiny_spec(method="gd"), short)
+    sentence(error)
+
+
+def test_a_checkpoint_of_another_spec(tiny_data):
+    checkpoints = []
+    run_trial(tiny_spec(method="gd"), tiny_data, on_stage=lambda _, c: checkpoints.append(c))
+    for other in (tiny_spec(method="lwf"), tiny_spec(method="gd", seed=1), tiny_spec(method="gd", coreset_size=8)):
+        with pytest.raises(UserError, match="the checkpoint belongs to trial") as error:
+            run_trial(other, tiny_data, resume=checkpoints[1])
+        sentence(error)
+    with pytest.raises(UserError, match="the checkpoint belongs to trial"):
+        run_trial(tiny_spec(method="gd", seed=1), tiny_data, resume=checkpoints[0])
+
+
+def test_a_checkpoint_that_is_no_checkpoint(tmp_path):
+    torch.save({"format": 99}, tmp_path / "new.pt")
+    (tmp_path / "torn.pt").write_bytes(b"PK\x03\x04 half a file")
+    torch.save(METHODS["gd"], tmp_path / "code.pt")  # an object, which a safe load refuses
+    for name, says in (("new.pt", "has format 99"), ("torn.pt", "cannot be read"), ("code.pt", "cannot be read")):
+        with pytest.raises(UserError, match=says) as error:
+            Checkpoint.load(tmp_path / name)
+        sentence(error)
+    with pytest.raises(UserError, match="cannot be read"):
+        Checkpoint.load(tmp_path / "absent.pt")
+
+
+def test_a_folder_without_cifar100(tmp_path):
+    with pytest.raises(UserError, match="holds neither cifar-100-python") as error:
+        load_cifar100(tmp_path)
+    sentence(error)

@@ -1,0 +1,31 @@
+import pytest
+
+from gd_ray.schedule import schedule
+
+
+def rates(training, epoch_factor=1.0, per_epoch=10):
+    plan = schedule(training, updates_per_epoch=per_epoch, epoch_factor=epoch_factor, learning_rate=0.1)
+    return plan, [plan.rate(update) for update in range(plan.updates)]
+
+
+@pytest.mark.parametrize(
+    ("training", "epochs", "first", "decays"),
+    [
+        ("whole", 200, 0.1, (120, 160, 180)),
+        ("before fine-tuning", 180, 0.1, (120, 160, 170)),
+        ("fine-tuning", 20, 0.01, (10, 15)),
+    ],
+)
+def test_the_appendix(training, epochs, first, decays):
+    plan, found = rates(training)
+    assert plan.updates == 10 * epochs
+    for epoch in range(epochs):
+        expected = first * 0.1 ** sum(epoch >= decay for decay in decays)
+        assert found[10 * epoch : 10 * epoch + 10] == pytest.approx([expected] * 10)
+
+
+def test_one_factor_scales_everything():
+    plan, found = rates("whole", epoch_factor=0.075)
+    assert plan.updates == 150
+    assert [found.index(rate) for rate in sorted(set(found), reverse=True)] == [0, 90, 120, 135]
+    assert rates("fine-tuning", epoch_factor=0.001)[0].updates == 1  # never none

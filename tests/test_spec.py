@@ -1,0 +1,63 @@
+import dataclasses
+
+from gd_ray.methods import METHODS, Method
+from gd_ray.spec import TrialSpec
+
+
+def test_the_defaults_are_the_papers():
+    spec = TrialSpec()
+    assert (spec.dataset, spec.num_classes, spec.task_size, spec.coreset_size) == ("cifar100", 100, 10, 2000)
+    assert (spec.window, spec.ood_ratio, spec.batch_size) == (1_000_000, 0.7, 128)
+    assert (spec.depth, spec.width, spec.dropout) == (16, 2, 0.3)
+    assert (spec.learning_rate, spec.momentum, spec.weight_decay, spec.epoch_factor) == (0.1, 0.9, 0.0005, 1)
+    assert (spec.temperature, spec.ensemble_temperature, spec.convention) == (2, 1, "paper")
+    assert spec.rules is METHODS["gd+ext"]
+
+
+def test_the_id_names_the_spec_and_nothing_else():
+    assert TrialSpec().trial_id == TrialSpec(method="gd+ext", epoch_factor=1).trial_id
+    assert TrialSpec().trial_id == "a54cd687bbf42e64"
+    changed = {
+        "seed": 1,
+        "task_size": 5,
+        "dataset": "glyphs",
+        "ood_ratio": 0.5,
+        "window": 10,
+        "stream": "other",
+        "convention": "released",
+        "method": "gd",
+    }
+    ids = {TrialSpec(**{field: value}).trial_id for field, value in changed.items()}
+    assert len(ids | {TrialSpec().trial_id}) == len(changed) + 1
+
+
+def test_what_cannot_matter_is_not_in_the_id():
+    for change in ({"ood_ratio": 0.5}, {"window": 10}, {"stream": "other"}):
+        assert TrialSpec(method="gd", **change).trial_id == TrialSpec(method="gd").trial_id
+    renamed = dataclasses.replace(METHODS["gd"], title="Another title")
+    assert TrialSpec(method=renamed).trial_id == TrialSpec(method="gd").trial_id
+
+
+def test_first_models_are_shared_where_the_first_stage_is_the_same():
+    def first(**changes):
+        return TrialSpec(**changes).first_model_id
+
+    assert first(method="gd") == first(method="baseline") == first(method="gd", convention="released")
+    assert first(method="gd+ext") == first(method="lwf+ext") == first(method="gd+ext", ood_ratio=0.1)
+    assert first(method="gd") != first(method="gd+ext")
+    assert first(method="gd+ext") != first(method="gd+ext", stream="other")
+    assert first(method="gd") != first(method="gd", seed=1) != first(method="gd", task_size=5)
+
+
+def test_a_method_of_ones_own():
+    mine = Method(name="mine", title="Mine", previous="global")
+    spec = TrialSpec(method=mine)
+    assert spec.rules is mine
+    assert spec.trial_id != TrialSpec(method="lwf").trial_id
+
+
+def test_flat_has_a_column_for_every_field():
+    row = TrialSpec().flat()
+    assert row["method"] == "gd+ext"
+    assert row["method_previous"] == "global"
+    assert all(isinstance(value, str | int | float | bool | None) for value in row.values())

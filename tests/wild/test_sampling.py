@@ -1,0 +1,156 @@
+from functools import reduce
+
+import numpy as np
+import plain
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gd_ray.conventions import CONVENTIONS
+from gd_ray.methods import METHODS
+from gd_ray.wild.sampling import (
+    candidates,
+    finish,
+    merge,
+    merge_candidates,
+    plan_sampling,
+    sample,
+    select,
+)
+
+# Few distinct probabilities, so that ties are common.
+streams = st.integers(1, 5).flatmap(
+    lambda classes: st.tuples(
+        st.just(classes),
+        st.lists(
+            st.tuples(st.integers(0, classes - 1), st.sampled_from([0.1, 0.25, 0.5, 0.9])), min_size=0, max_size=60
+        ),
+        st.integers(0, 25),
+    )
+)
+
+
+@given(streams)
+def test_sample_is_algorithm_2_one_by_one(case):
+    num_classes, scores, num_prev = case
+    stream = [(position, y, p) for position, (y, p) in enumerate(scores)]
+    found = sample(
+        [x for x, _, _ in stream],
+        [y for _, y, _ in stream],
+        [p for _, _, p in stream],
+        num_prev=num_prev,
+        num_classes=num_classes,
+    )
+    assert found.tolist() == plain.algorithm_2(stream, num_prev, num_classes)
+
+
+@given(streams, st.data())
+def test_any_partition_in_any_merge_order_gives_the_same(case, data):
+    num_classes, scores, num_prev = case
+    stream = [(position, y, p) for position, (y, p) in enumerate(scores)]
+    owner = data.draw(st.lists(st.integers(0, 4), min_size=len(stream), max_size=len(stream)))
+    quota = -(-num_prev // num_classes)
+    parts = [[entry for entry, part in zip(stream, owner, strict=True) if part == k] for k in range(5)]
+    pending = [
+        select([x for x, _, _ in p], [y for _, y, _ in p], np.array([c for _, _, c in p]), quota=quota) for p in parts
+    ]
+    while len(pending) > 1:  # a random merge tree
+        i, j = data.draw(st.permutations(range(len(pending))))[:2]
+        merged = merge(pending[i], pending[j])
+        pending = [part for k, part in enumerate(pending) if k not in (i, j)] + [merged]
+    assert sorted(pending[0].positions.tolist()) == plain.algorithm_2(stream, num_prev, num_classes)
+
+
+def test_the_quota_rounds_up_and_a_tie_keeps_the_earlier_image():
+    # N_prev / classes = 3 / 2: a class takes a second image, for 1 < 1.5.
+    found = sample([0, 1, 2, 3], [0, 0, 0, 1], [0.5, 0.5, 0.5, 0.2], num_prev=3, num_classes=2)
+    assert found.tolist() == [0, 1, 3]
+    assert sample([0, 1], [0, 0], [0.5, 0.5], num_prev=1, num_classes=1).tolist() == [0]
+    assert sample([0, 1], [0, 0], [0.5, 0.6], num_prev=1, num_classes=1).tolist() == [1]
+    assert sample([0, 1], [0, 0], [0.5, 0.6], num_prev=0, num_classes=1).tolist() == []
+
+
+def test_selections_of_different_quotas_do_not_merge():
+    with pytest.raises(ValueError, match="quotas 1 and 2"):
+        merge(select([0], [0], [0.5], quota=1), select([1], [0], [0.5], quota=2))
+
+
+def logits_of(seed, number, classes):
+    # Rounded, so that ties are common.
+    return np.random.default_rng(seed).normal(size=(number, classes)).round(1).astype(np.float32)
+
+
+def external(method, convention, logits, size, ood_ratio=0.7, block=7, seed=0):
+    plan = plan_sampling(
+        METHODS[method], CONVENTIONS[convention], size=size, ood_ratio=ood_ratio, num_classes=logits.shape[1]
+    )
+    offsets = np.arange(plan.skipped, len(logits))
+    blocks = np.array_split(offsets, max(1, len(offsets) // block))
+    found = reduce(merge_candidates, [candidates(plan, b, logits[b]) for b in blocks])
+    return plan, finish(plan, found, len(logits), np.random.default_rng(seed))
+
+
+@given(st.integers(0, 2**31), st.integers(1, 5), st.sampled_from([0.0, 0.3, 0.5, 0.7, 1.0]))
+def test_the_papers_external_set(seed, classes, ood_ratio):
+    logits = logits_of(seed, 80, classes)
+    _, found = external("gd+ext", "paper", logits, 20, ood_ratio)
+    num_ood = round(20 * ood_ratio)
+    ood = found.offsets[found.is_ood]
+    assert ood.tolist() == list(range(num_ood))  # the first images of the stream, never scored
+    assert np.isnan(found.confidences[found.is_ood]).all()
+    rows = [[float(value) for value in row] for row in logits]
+    stream = []
+    for x in range(num_ood, 80):
+        p = plain.softmax(rows[x])
+        y = rows[x].index(max(rows[x]))
+        stream.append((x, y, float(np.float32(p[y]))))
+    expected = plain.algorithm_2(stream, 20 - num_ood, classes)
+    kept = sorted(found.offsets[~found.is_ood].tolist())
+    # Probabilities computed in another order may differ in the last bit, so compare the probabilities kept.
+    by_offset = {x: (y, p) for x, y, p in stream}
+    assert sorted(by_offset[x][0] for x in kept) == sorted(by_offset[x][0] for x in expected)
+    np.testing.assert_allclose(
+        sorted(by_offset[x][1] for x in kept), sorted(by_offset[x][1] for x in expected), rtol=1e-6
+    )
+
+
+@given(st.integers(0, 2**31), st.integers(1, 5))
+def test_the_released_external_set(seed, classes):
+    logits = logits_of(seed, 80, classes)
+    _, found = external("gd+ext", "released", logits, 20, 0.5, seed=seed)
+    quota = 10 // classes
+    wins = set()
+    for k in range(classes):
+        ranked = sorted(range(80), key=lambda x: (-float(logits[x, k]), x))
+        wins |= set(ranked[:quota])
+    assert set(found.offsets[~found.is_ood].tolist()) == wins
+    drawn = set(np.random.default_rng(seed).choice(80, 10, replace=False).tolist())
+    assert set(found.offsets[found.is_ood].tolist()) == drawn - wins
+    assert len(np.unique(found.offsets)) == len(found)
+
+
+@given(st.integers(0, 2**31), st.integers(2, 5))
+def test_ood_by_prediction_takes_the_least_confident_of_the_rest(seed, classes):
+    logits = logits_of(seed, 80, classes)
+    _, found = external("sample-ood-pred", "paper", logits, 20, 0.5)
+    previous = set(found.offsets[~found.is_ood].tolist())
+    ood = found.offsets[found.is_ood].tolist()
+    assert len(ood) == 10
+    assert not previous & set(ood)
+    confidence = {x: plain.cnf([float(v) for v in logits[x]]) for x in range(80)}
+    ranked = sorted(confidence[x] for x in range(80) if x not in previous)
+    np.testing.assert_allclose(sorted(confidence[x] for x in ood), ranked[:10], rtol=1e-5)
+
+
+@pytest.mark.parametrize("convention", ["paper", "released"])
+def test_sampling_one_kind_only_keeps_the_total(convention):
+    plan, _ = external("sample-ood", convention, logits_of(0, 80, 4), 20)
+    assert (plan.num_prev, plan.num_ood) == (0, 20)
+    plan, _ = external("sample-prev", convention, logits_of(0, 80, 4), 20)
+    assert (plan.num_prev, plan.num_ood) == (20, 0)
+
+
+def test_the_first_stage_has_nothing_to_predict_with():
+    plan = plan_sampling(METHODS["sample-prev"], CONVENTIONS["paper"], size=20, ood_ratio=0.7, num_classes=0)
+    assert (plan.num_prev, plan.num_ood, plan.scores) == (0, 20, False)
+    assert finish(plan, None, 80, np.random.default_rng(0)).offsets.tolist() == list(range(20))

@@ -1,0 +1,72 @@
+"""What a trial costs, from its spec alone: images of every step of every stage."""
+
+from dataclasses import dataclass
+
+from gd_ray.schedule import Training, schedule
+from gd_ray.spec import TrialSpec
+from gd_ray.wild.sampling import plan_sampling
+
+BACKWARD = 2.0
+"""A training step costs one forward pass and about two more for the backward pass."""
+
+
+@dataclass(frozen=True)
+class StepCost:
+    """One step of one stage."""
+
+    stage: int
+    step: str
+    images: int
+    passes: float
+    """Cost of one image, in forward passes of the network."""
+
+    @property
+    def work(self) -> float:
+        return self.images * self.passes
+
+
+def trial_cost(spec: TrialSpec, train_per_class: int, test_per_class: int) -> list[StepCost]:
+    """Every step of a trial on a data set with so many images of each class."""
+    steps = []
+    for stage in range(1, spec.num_tasks + 1):
+        steps += _stage_cost(spec, stage, train_per_class)
+        steps.append(StepCost(stage, "evaluate", stage * spec.task_size * test_per_class, 1))
+    return steps
+
+
+def _stage_cost(spec: TrialSpec, stage: int, per_class: int) -> list[StepCost]:
+    method, num_prev = spec.rules, (stage - 1) * spec.task_size
+    current = spec.task_size * per_class
+    kept = num_prev * per_class if method.replay_all else min(spec.coreset_size, num_prev * per_class)
+    labelled = current + kept
+    external = labelled if method.external and (stage > 1 or method.confidence) else 0
+
+    def trained(training: Training, members: int) -> int:
+        size = min(spec.batch_size, members)
+        updates = schedule(
+            training,
+            updates_per_epoch=members // size,
+            epoch_factor=spec.epoch_factor,
+            learning_rate=spec.learning_rate,
+        ).updates
+        return updates * size
+
+    teacher = trained("whole", labelled + external if method.confidence else current)
+    if stage == 1:
+        return [StepCost(stage, "teacher", teacher, 1 + BACKWARD)]
+    steps = []
+    plan = plan_sampling(method, spec.reading, size=external, ood_ratio=spec.ood_ratio, num_classes=num_prev)
+    if plan.scores:
+        steps.append(StepCost(stage, "score", spec.window - plan.skipped, 1))
+    references = (method.previous != "none" or method.ensemble) + spec.trains_teacher
+    if spec.trains_teacher:
+        steps.append(StepCost(stage, "teacher", teacher, 1 + BACKWARD))
+    members = labelled + external
+    if method.fine_tuned == "nothing":
+        return [*steps, StepCost(stage, "model", trained("whole", members), 1 + BACKWARD + references)]
+    model = trained("before fine-tuning", members)
+    steps.append(StepCost(stage, "model", model, 1 + BACKWARD + references))
+    if method.balancing == "balanced set":
+        members = kept + spec.task_size * -(-kept // num_prev)
+    backward = 0 if method.fine_tuned == "head" else BACKWARD
+    return [*steps, StepCost(stage, "fine-tune", trained("fine-tuning", members), 1 + backward + references)]
