@@ -56,20 +56,27 @@ class Checkpoint:
         """Reads tensors and plain values only: a checkpoint runs no code."""
         try:
             content = torch.load(path, weights_only=True, map_location="cpu")
-            version = content["format"]
-        except (OSError, RuntimeError, EOFError, KeyError, TypeError, pickle.UnpicklingError) as error:
-            raise UserError(
-                f"checkpoint {path} cannot be read ({type(error).__name__}); delete it to start anew."
-            ) from error
-        if version != FORMAT:
-            raise UserError(f"checkpoint {path} has format {version}, this program reads {FORMAT}; delete it.")
-        return Checkpoint(
-            trial_id=content["trial_id"],
-            first_model_id=content["first_model_id"],
-            weights=content["weights"],
-            coreset=content["coreset"].numpy(),
-            results=tuple(_unpacked(result) for result in content["results"]),
-        )
+            version = content["format"] if isinstance(content, dict) else None
+            if version == FORMAT:
+                return Checkpoint(
+                    trial_id=content["trial_id"],
+                    first_model_id=content["first_model_id"],
+                    weights=content["weights"],
+                    coreset=content["coreset"].numpy(),
+                    results=tuple(_unpacked(result) for result in content["results"]),
+                )
+        except (
+            OSError,
+            RuntimeError,
+            EOFError,
+            LookupError,
+            TypeError,
+            AttributeError,
+            pickle.UnpicklingError,
+        ) as error:
+            reason = type(error).__name__
+            raise UserError(f"checkpoint {path} cannot be read ({reason}); delete it to start anew.") from error
+        raise UserError(f"checkpoint {path} has format {version}, this program reads {FORMAT}; delete it.")
 
     def check_continues(self, spec: TrialSpec) -> None:
         """A checkpoint belongs to its own spec; the first stage's to every spec that shares the first model."""

@@ -28,6 +28,8 @@ class Convention:
     """Q without C spreads epsilon uniformly over the new classes, rather than training C to spread it."""
     weigh_external_as_previous: bool
     """Data weighting throughout counts external images of previous classes, evenly over those classes."""
+    forgetting_over_all_classes: bool
+    """FGT is averaged over all stages with weights relative to all classes, rather than to those seen."""
     fine_tune_from_copy_without_teacher: bool
     """Fine-tuning without C distils a copy of M just trained, rather than the same references again."""
 
@@ -42,6 +44,7 @@ CONVENTIONS: dict[str, Convention] = {
         ood_from_whole_window=released,
         ensemble_alone_has_no_teacher=released,
         weigh_external_as_previous=released,
+        forgetting_over_all_classes=released,
         fine_tune_from_copy_without_teacher=released,
     )
     for name, released in (("paper", False), ("released", True))

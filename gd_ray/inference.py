@@ -13,22 +13,24 @@ BATCH = 256
 
 
 @torch.inference_mode()
-def predict(network: WideResNet, images: Tensor | NDArray[np.uint8], statistics: Statistics) -> Tensor:
+def predict(
+    network: WideResNet, images: Tensor | NDArray[np.uint8], statistics: Statistics, batch_size: int = BATCH
+) -> Tensor:
     """Logits of every image.
 
-    Batches always have BATCH images, the last one padded: on some machines a result depends on the batch's size
+    Batches always have `batch_size` images, the last one padded: on some machines a result depends on the batch's size
     in its last bits, and a score must not depend on how the work was cut.
     """
     device = network.head.weight.device
     was_training = network.training
     network.eval()
-    pixels = torch.as_tensor(images)
     parts = []
-    for start in range(0, len(pixels), BATCH):
-        batch = pixels[start : start + BATCH].to(device)
+    for start in range(0, len(images), batch_size):
+        pixels = images[start : start + batch_size]
+        batch = (pixels if isinstance(pixels, Tensor) else torch.tensor(pixels)).to(device)
         number = len(batch)
-        if number < BATCH:
-            batch = torch.cat([batch, batch.new_zeros(BATCH - number, *batch.shape[1:])])
+        if number < batch_size:
+            batch = torch.cat([batch, batch.new_zeros(batch_size - number, *batch.shape[1:])])
         parts.append(network(normalised(batch, statistics))[:number])
     network.train(was_training)
     return torch.cat(parts) if parts else torch.empty(0, network.head.out_features, device=device)

@@ -4,7 +4,7 @@ The fields say what a method does; `gd_ray.stage` reads them and never asks for 
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 from gd_ray.errors import UserError, unknown_name
 
@@ -14,6 +14,15 @@ Balancing = Literal["none", "data weighting", "balanced set", "weighted fine-tun
 FineTuned = Literal["nothing", "head", "network"]
 PreviousSampling = Literal["none", "prediction"]
 OodSampling = Literal["none", "random", "prediction"]
+
+_CHOICES = {
+    "previous": Previous,
+    "teacher": Teacher,
+    "balancing": Balancing,
+    "fine_tuned": FineTuned,
+    "previous_sampling": PreviousSampling,
+    "ood_sampling": OodSampling,
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,6 +52,9 @@ class Method:
     """Keep all training data of previous tasks (the oracle)."""
 
     def __post_init__(self) -> None:
+        for field, kind in _CHOICES.items():
+            if getattr(self, field) not in get_args(kind):
+                raise unknown_name(f"method {self.name!r}: {field}", str(getattr(self, field)), get_args(kind))
         fine_tunes = self.balancing in ("balanced set", "weighted fine-tuning")
         if fine_tunes != (self.fine_tuned != "nothing"):
             raise UserError(

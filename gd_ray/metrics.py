@@ -17,6 +17,8 @@ def _checked(accuracy: ArrayLike, task_sizes: ArrayLike) -> tuple[NDArray[np.flo
 def average_incremental_accuracy(accuracy: ArrayLike, task_sizes: ArrayLike) -> float:
     """ACC: the accuracy over all classes seen so far, averaged over stages 2..t."""
     matrix, sizes = _checked(accuracy, task_sizes)
+    if len(sizes) < 2:
+        return float("nan")  # there is no second stage to average over
     stages = range(2, len(sizes) + 1)
     return float(np.mean([matrix[s - 1, :s] @ sizes[:s] / sizes[:s].sum() for s in stages]))
 
@@ -27,11 +29,13 @@ def average_forgetting(accuracy: ArrayLike, task_sizes: ArrayLike, convention: s
     'paper' averages over stages 2..t with weights relative to the classes seen at that stage; 'released'
     averages over all t stages (the first counts 0) with weights relative to all classes.
     """
-    convention_named(convention)
+    over_all = convention_named(convention).forgetting_over_all_classes
     matrix, sizes = _checked(accuracy, task_sizes)
+    if len(sizes) < 2:
+        return float("nan")
     learned = np.diag(matrix)
     stages = range(2, len(sizes) + 1)
     falls = [sizes[: s - 1] @ (learned[: s - 1] - matrix[s - 1, : s - 1]) for s in stages]
-    if convention == "released":
+    if over_all:
         return float(np.sum(falls) / sizes.sum() / len(sizes))
     return float(np.mean([fall / sizes[:s].sum() for s, fall in zip(stages, falls, strict=True)]))

@@ -51,15 +51,16 @@ class WideResNet(nn.Module):
     def __init__(self, depth: int, width: int, dropout: float, num_classes: int, generator: torch.Generator) -> None:
         super().__init__()
         stem, *groups = CHANNELS[0], *(width * channels for channels in CHANNELS[1:])
-        self.stem = nn.Conv2d(3, stem, 3, padding=1, bias=False)
-        blocks, inputs = [], stem
-        for group, outputs in enumerate(groups):
-            for layer in range((depth - 4) // 6):
-                blocks.append(Block(inputs, outputs, stride=2 if group and not layer else 1, dropout=dropout))
-                inputs = outputs
-        self.blocks = nn.ModuleList(blocks)
-        self.norm = nn.BatchNorm2d(inputs)
-        self.head = nn.Linear(inputs, num_classes)
+        with torch.random.fork_rng(devices=[]):  # torch's layers draw values from the global generator; not kept
+            self.stem = nn.Conv2d(3, stem, 3, padding=1, bias=False)
+            blocks, inputs = [], stem
+            for group, outputs in enumerate(groups):
+                for layer in range((depth - 4) // 6):
+                    blocks.append(Block(inputs, outputs, stride=2 if group and not layer else 1, dropout=dropout))
+                    inputs = outputs
+            self.blocks = nn.ModuleList(blocks)
+            self.norm = nn.BatchNorm2d(inputs)
+            self.head = nn.Linear(inputs, num_classes)
         _initialise(self, generator)
         self.to(memory_format=torch.channels_last)
 
@@ -73,11 +74,6 @@ class WideResNet(nn.Module):
     def forward(self, x: Tensor, dropout: torch.Generator | None = None) -> Tensor:
         logits: Tensor = self.head(self.features(x, dropout))
         return logits
-
-    @property
-    def shared_parameters(self) -> list[nn.Parameter]:
-        """All parameters but the head's."""
-        return [parameter for name, parameter in self.named_parameters() if not name.startswith("head.")]
 
 
 def grown(network: WideResNet, new_classes: int, generator: torch.Generator) -> WideResNet:
@@ -96,7 +92,8 @@ def specialised(network: WideResNet, new_classes: int, generator: torch.Generato
 
 def _new_head(network: WideResNet, rows: int, generator: torch.Generator, keep: nn.Linear | None = None) -> nn.Linear:
     like = network.head.weight
-    head = nn.Linear(network.head.in_features, rows, device=like.device, dtype=like.dtype)
+    with torch.random.fork_rng(devices=[]):
+        head = nn.Linear(network.head.in_features, rows).to(like)
     kept = 0 if keep is None else keep.out_features
     with torch.no_grad():
         new = torch.empty(rows - kept, head.in_features).normal_(0, _deviation(head), generator=generator)

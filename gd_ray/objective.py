@@ -92,19 +92,22 @@ def model_terms(
         mean = mean_over(losses, weights=objective.image_weights(logits, labels, columns))
         return mean * (objective.scale(temperature) * objective.distillation_weight(columns))
 
-    if objective.previous == "global" and previous is not None:  # Equation 3
+    if objective.previous == "global":  # Equation 3
+        assert previous is not None
         terms["previous"] = distilled(slice(0, previous.shape[1]), previous)
-    if objective.previous == "local" and previous is not None:  # Equation 2
+    if objective.previous == "local":  # Equation 2
+        assert previous is not None
         known = [task for task in objective.task_ranges() if task.stop <= previous.shape[1]]
         terms["previous"] = torch.stack([distilled(task, previous[:, task]) for task in known]).sum()
-    if objective.teacher == "distilled" and teacher is not None:  # Equation 4
+    if objective.teacher == "distilled":  # Equation 4
+        assert teacher is not None
         terms["teacher"] = distilled(current, teacher)
     if objective.teacher == "hard labels":  # Equation 12 without a C (Equation 5 without confidence)
         weight = loss_weight(objective.task_sizes[-1], seen.stop)
         own = teacher_terms(
             logits[:, current],
             task_labels(labels, objective.num_prev),
-            confident=not objective.confidence,
+            calibrate=objective.confidence,
             weights=objective.image_weights(logits, labels, current),
         )
         terms |= {f"teacher {name}": term * weight for name, term in own.items()}
@@ -122,8 +125,9 @@ def _global_terms(
     """The terms over all classes: cls on labelled images (Equation 1) and Q on external ones (Equation 8)."""
     cls = classification(logits, labels)
     weights = objective.image_weights(logits, labels, slice(0, objective.num_seen))
-    if not objective.ensemble or previous is None:
+    if not objective.ensemble:
         return {"cls": mean_over(cls, labelled, weights)}
+    assert previous is not None
     temperature = objective.ensemble_temperature
     p_prev = soften(previous, temperature)
     if teacher is None:  # Q spreads epsilon uniformly
@@ -138,14 +142,14 @@ def _global_terms(
     return {"cls": mean_over(cls, labelled, weights), "ensemble": mean_over(q, external)}
 
 
-def teacher_terms(logits: Tensor, labels: Tensor, *, confident: bool, weights: Tensor | None = None) -> Terms:
-    """C's loss on one batch: cls on its own task, and unless `confident`, cnf on all other images (Equation 12).
+def teacher_terms(logits: Tensor, labels: Tensor, *, calibrate: bool, weights: Tensor | None = None) -> Terms:
+    """C's loss on one batch: cls on its own task, and to `calibrate` it, cnf on all other images (Equation 12).
 
     Labels are numbered within the task, EXTERNAL for every other image.
     """
     own = labels != EXTERNAL
     terms = {"cls": mean_over(classification(logits, labels), own, weights)}
-    if not confident:
+    if calibrate:
         terms["confidence"] = mean_over(confidence(logits), ~own)
     return terms
 

@@ -19,7 +19,11 @@ class SampledImages:
     classes: NDArray[np.int64]
     """The class of the data set an image was sampled for; -1 for out-of-distribution images."""
     confidences: NDArray[np.float32]
-    """The score it was sampled with; NaN where it was not scored."""
+    """What it was ranked by; NaN where it was not scored.
+
+    P's probability of the class (its logit under the released convention); for OOD by prediction, minus its
+    confidence loss.
+    """
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,14 +3,39 @@
 import hashlib
 import json
 import math
+from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
+from numbers import Integral, Real
 from typing import Any
 
 from gd_ray.conventions import Convention, convention_named
 from gd_ray.errors import UserError
 from gd_ray.methods import Method, method_named
 
-DATASETS = ("cifar100", "imagenet32", "glyphs")
+_REAL = (
+    "ood_ratio",
+    "dropout",
+    "epoch_factor",
+    "learning_rate",
+    "momentum",
+    "weight_decay",
+    "temperature",
+    "ensemble_temperature",
+)
+_WHOLE = {
+    "seed": 0,
+    "task_size": 1,
+    "num_classes": 2,
+    "train_per_class": 1,
+    "test_per_class": 1,
+    "coreset_size": 0,
+    "window": 1,
+    "depth": 10,
+    "width": 1,
+    "batch_size": 1,
+}
+"""Whole numbers and their least values."""
+_OPTIONAL = ("train_per_class", "test_per_class")
 _ONLY_WITH_EXTERNAL = ("stream", "window", "ood_ratio")
 
 
@@ -58,22 +83,20 @@ class TrialSpec:
     """'paper' follows the text, 'released' the authors' program."""
 
     def __post_init__(self) -> None:
-        if isinstance(self.method, str):
-            object.__setattr__(self, "method", method_named(self.method))
-        convention_named(self.convention)
+        if not isinstance(self.method, Method):
+            object.__setattr__(self, "method", method_named(str(self.method)))
+        convention_named(str(self.convention))
         # Whole and real numbers are told apart once, here, so that 1 and 1.0 name the same trial.
-        for name in ("ood_ratio", "dropout", "epoch_factor", "learning_rate", "momentum", "weight_decay"):
+        for name in _REAL:
             object.__setattr__(self, name, _real(name, getattr(self, name)))
-        for name in ("temperature", "ensemble_temperature"):
-            object.__setattr__(self, name, _real(name, getattr(self, name)))
-        least = {"task_size": 1, "num_classes": 2, "window": 1, "width": 1, "batch_size": 1}
-        for name, low in {"seed": 0, "coreset_size": 0, **least}.items():
-            _whole(name, getattr(self, name), low)
-        for name in ("train_per_class", "test_per_class"):
-            if getattr(self, name) is not None:
-                _whole(name, getattr(self, name), 1)
-        if self.dataset not in DATASETS and not self.dataset.isidentifier():
-            raise UserError(f"dataset {self.dataset!r} is not a plain name; use one of {', '.join(DATASETS)}.")
+        for name, low in _WHOLE.items():
+            if name not in _OPTIONAL or getattr(self, name) is not None:
+                object.__setattr__(self, name, _whole(name, getattr(self, name), low))
+        if self.seed >= 2**32:
+            raise UserError(f"seed {self.seed} must be below 2**32; any smaller number does as well.")
+        for name in ("dataset", "stream"):
+            if not isinstance(getattr(self, name), str) or not getattr(self, name):
+                raise UserError(f"{name} {getattr(self, name)!r} must be a name, such as {name}='glyphs'.")
         if self.task_size >= self.num_classes or self.num_classes % self.task_size:
             raise UserError(
                 f"task_size {self.task_size} does not cut num_classes {self.num_classes} into two or more equal tasks; "
@@ -86,7 +109,11 @@ class TrialSpec:
         for name in ("epoch_factor", "learning_rate", "temperature", "ensemble_temperature"):
             if getattr(self, name) <= 0:
                 raise UserError(f"{name} {getattr(self, name)} must be above 0; leave it out for the paper's value.")
-        if self.depth < 10 or (self.depth - 4) % 6:
+        if self.rules.balancing == "balanced set" and not self.coreset_size:
+            raise UserError(
+                f"coreset_size 0 leaves method {self.rules.name!r} no balanced set to fine-tune on; raise it."
+            )
+        if (self.depth - 4) % 6:
             raise UserError(f"depth {self.depth} is not 6n + 4 with n of at least 1; use 10, 16, 22, 28 or so on.")
 
     @property
@@ -125,7 +152,7 @@ class TrialSpec:
 
     @property
     def trial_id(self) -> str:
-        """Names the trial's files; equal for equal specs, on any machine and version of this program."""
+        """Names the trial's files: equal for specs with equal results, on any machine."""
         return _digest(self.canonical())
 
     @property
@@ -153,15 +180,19 @@ def _digest(values: dict[str, Any]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def _whole(name: str, value: object, low: int) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or value < low:
+def _whole(name: str, value: object, low: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, Integral) or int(value) < low:
         raise UserError(f"{name} {value!r} must be a whole number of at least {low}.")
+    return int(value)
 
 
 def _real(name: str, value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise UserError(f"{name} {value!r} must be a finite number.")
-    return float(value)
+    if isinstance(value, Real) and not isinstance(value, bool):
+        with suppress(OverflowError):
+            number = float(value)
+            if math.isfinite(number):
+                return number
+    raise UserError(f"{name} {value!r} must be a finite number.")
 
 
 def _inside(name: str, value: float, low: float, high: float, advice: str) -> None:

@@ -1,15 +1,18 @@
 """One stage of Algorithm 1: train the teacher C, train the model M, fine-tune it."""
 
 import copy
+import math
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from time import perf_counter
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from gd_ray.coreset import balanced_set
+from gd_ray.errors import UserError
 from gd_ray.methods import Method
 from gd_ray.network import WideResNet, grown, specialised
 from gd_ray.objective import ModelObjective, Terms, model_terms, task_labels, teacher_terms
@@ -90,7 +93,7 @@ class Stage:
         """M_t: learns all classes from the labels and the references (Equation 9)."""
         method = self.spec.rules
         network = grown(previous, self.task_sizes[-1], self._initialisation())
-        members = np.concatenate([self.data.labelled, self.data.external])
+        members = self.data.everything
         training: Training = "whole" if method.fine_tuned == "nothing" else "before fine-tuning"
         objective = self._objective(method, members, weighted=method.balancing == "data weighting", fine_tuning=False)
         self._train_model(network, objective, previous, teacher, members, training, "model", head_only=False)
@@ -159,7 +162,7 @@ class Stage:
 
         def terms(inputs: Tensor, labels: Tensor, dropout: torch.Generator) -> Terms:
             logits = network(inputs, dropout)
-            return teacher_terms(logits, task_labels(labels, num_prev), confident=not method.confidence)
+            return teacher_terms(logits, task_labels(labels, num_prev), calibrate=method.confidence)
 
         network.train()
         purposes = (Purpose.TEACHER_BATCHES, Purpose.TEACHER_AUGMENTATION, Purpose.TEACHER_DROPOUT)
@@ -199,7 +202,15 @@ class Stage:
         self._fit(parameters, terms, members, training, step, purposes)
         network.eval()
 
-    def _fit(self, parameters, terms, members, training, step, purposes) -> None:  # type: ignore[no-untyped-def]
+    def _fit(
+        self,
+        parameters: Iterable[nn.Parameter],
+        terms: Callable[[Tensor, Tensor, torch.Generator], Terms],
+        members: NDArray[np.int64],
+        training: Training,
+        step: str,
+        purposes: tuple[Purpose, Purpose, Purpose],
+    ) -> None:
         started = perf_counter()
         done = 0
 
@@ -211,5 +222,8 @@ class Stage:
         randomness = Randomness(self.spec.seed, self.number, *purposes)
         places = torch.from_numpy(members)
         losses = fit(self.spec, self.data.pool, places, training, list(parameters), terms, randomness, on_images)
+        if not all(map(math.isfinite, losses.values())):
+            rate = self.spec.learning_rate
+            raise UserError(f"learning_rate {rate} made the {step} loss of stage {self.number} not finite; lower it.")
         self.log.losses |= {f"{step} {name}": value for name, value in losses.items()}
         self.log.add(step, started, done)

@@ -1,5 +1,6 @@
 """One trial: Algorithm 1 over all tasks, from a spec to typed results. Needs no Ray."""
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from time import perf_counter
@@ -50,6 +51,7 @@ def run_trial(
     """
     learned = _learned(spec, data)
     check_inputs(spec, learned, stream)
+    _check_device(device)
     coreset, model, results = np.empty(0, np.int64), None, []
     if resume is not None:
         resume.check_continues(spec)
@@ -97,6 +99,10 @@ class Learned:
 
 
 def _learned(spec: TrialSpec, data: LabelledData) -> Learned:
+    if data.name != spec.dataset:
+        raise UserError(
+            f"dataset {spec.dataset!r} is asked for, but the data is {data.name!r}; give the one or the other."
+        )
     train = data.train.first_of_each_class(spec.train_per_class)
     test = data.test.first_of_each_class(spec.test_per_class)
     order = class_order(spec.seed, data.num_classes)
@@ -104,13 +110,24 @@ def _learned(spec: TrialSpec, data: LabelledData) -> Learned:
     return Learned(train.images, labels[0], test.images, labels[1], data.statistics, order[: spec.num_classes])
 
 
+def _check_device(device: torch.device | str) -> None:
+    if torch.device(device).type == "cuda" and not torch.cuda.is_available():
+        raise UserError(f"device {str(device)!r} is asked for, but this machine has no usable GPU; take 'cpu'.")
+
+
 def check_inputs(spec: TrialSpec, learned: Learned, stream: Stream | None) -> None:
     """Everything that would stop a trial later on, said before it starts."""
     for part, labels in (("training", learned.train_labels), ("test", learned.test_labels)):
         counts = np.bincount(labels[labels >= 0], minlength=spec.num_classes)
-        if counts.min() == 0:
-            missing = int(learned.order[counts.argmin()])
-            raise UserError(f"dataset {spec.dataset!r} has no {part} image of class {missing}; add some.")
+        fewest, least = int(learned.order[counts.argmin()]), int(counts.min())
+        if least == 0:
+            raise UserError(f"dataset {spec.dataset!r} has no {part} image of class {fewest}; add some.")
+        asked = spec.train_per_class if part == "training" else spec.test_per_class
+        if asked is not None and least < asked:
+            raise UserError(
+                f"{part.removesuffix('ing')}_per_class {asked} is more than the {least} {part} images of class "
+                f"{fewest}; lower it."
+            )
     if not spec.rules.external:
         return
     if stream is None:
@@ -118,15 +135,22 @@ def check_inputs(spec: TrialSpec, learned: Learned, stream: Stream | None) -> No
             f"method {spec.rules.name!r} learns with external data, but no stream was given; pass one, or take a "
             f"method without external data."
         )
-    per_class = np.bincount(learned.train_labels[learned.train_labels >= 0])
-    largest_task = int(np.add.reduceat(per_class, np.arange(0, spec.num_classes, spec.task_size)).max())
-    most = int(per_class.sum()) if spec.rules.replay_all else largest_task + spec.coreset_size
+    task_counts = np.bincount(learned.train_labels[learned.train_labels >= 0] // spec.task_size)
+    earlier = np.cumsum(task_counts) - task_counts
+    replayed = earlier if spec.rules.replay_all else np.minimum(earlier, spec.coreset_size)
+    most = int((task_counts + replayed).max())
     available = min(len(stream), spec.window)
     if available < most:
         name = f"window {spec.window}" if spec.window < len(stream) else f"stream {spec.stream!r}"
         raise UserError(
             f"{name} offers {available} images, but a stage samples up to {most} of them, as many as it has labelled "
             f"ones; make it longer."
+        )
+    if spec.num_tasks * spec.window > len(stream):
+        warnings.warn(
+            f"stream {spec.stream!r} has {len(stream)} images, fewer than {spec.num_tasks} windows of {spec.window}: "
+            f"stages of a trial will see some images again.",
+            stacklevel=2,
         )
 
 

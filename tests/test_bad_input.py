@@ -44,7 +44,13 @@ def sentence(error: pytest.ExceptionInfo[UserError]) -> str:
         ("epoch_factor", 0, "epoch_factor 0.0 must be above 0"),
         ("batch_size", 0, "batch_size 0 must be"),
         ("train_per_class", 0, "train_per_class 0 must be"),
-        ("dataset", "my data", "dataset 'my data' is not a plain name"),
+        ("dataset", None, "dataset None must be a name"),
+        ("stream", "", "stream '' must be a name"),
+        ("convention", None, "convention 'None' does not exist"),
+        ("method", 3, "method '3' does not exist"),
+        ("seed", 2**32, r"seed 4294967296 must be below 2\*\*32"),
+        ("depth", 16.0, "depth 16.0 must be a whole number"),
+        ("learning_rate", 10**400, "learning_rate 1000.* must be a finite number"),
         ("window", True, "window True must be a whole number"),
     ],
 )
@@ -62,6 +68,8 @@ def test_a_bad_value_in_the_spec(field, value, says):
         {"fine_tuned": "head"},
         {"external": True},
         {"ood_sampling": "random"},
+        {"previous": "globl"},
+        {"teacher": "destilled"},
     ],
 )
 def test_a_method_that_contradicts_itself(fields):
@@ -76,7 +84,7 @@ def test_external_data_without_a_stream(tiny_data):
     sentence(error)
 
 
-@pytest.mark.parametrize(("length", "window", "says"), [(22, 120, "stream 'glyphs' offers 22"), (200, 22, "window 22")])
+@pytest.mark.parametrize(("length", "window", "says"), [(22, 60, "stream 'glyphs' offers 22"), (200, 22, "window 22")])
 def test_a_stream_shorter_than_the_sample(tiny_data, tiny_stream, length, window, says):
     with pytest.raises(UserError, match=f"{says}.*a stage samples up to 23") as error:
         run_trial(tiny_spec(method="gd+ext", window=window), tiny_data, MemoryStream(tiny_stream.images[:length]))
@@ -131,6 +139,37 @@ def test_more_classes_than_the_data_has_and_a_class_without_images(tiny_data):
     sentence(error)
 
 
+def test_data_of_another_name_and_more_images_than_there_are(tiny_data):
+    with pytest.raises(UserError, match="dataset 'cifar100' is asked for, but the data is 'glyphs'") as error:
+        run_trial(tiny_spec(method="gd", dataset="cifar100"), tiny_data)
+    sentence(error)
+    for field, count in (("train_per_class", 8), ("test_per_class", 4)):
+        with pytest.raises(UserError, match=f"{field} 9 is more than the {count} ") as error:
+            run_trial(tiny_spec(method="gd", **{field: 9}), tiny_data)
+        sentence(error)
+
+
+def test_no_coreset_to_balance():
+    with pytest.raises(UserError, match="coreset_size 0 leaves method 'e2e' no balanced set") as error:
+        tiny_spec(method="e2e", coreset_size=0)
+    sentence(error)
+
+
+def test_a_loss_that_is_not_finite(tiny_data):
+    with pytest.raises(
+        UserError, match=r"learning_rate 1e\+30 made the .* loss of stage . not finite; lower it"
+    ) as error:
+        run_trial(tiny_spec(method="gd", learning_rate=1e30), tiny_data)
+    sentence(error)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
+def test_a_gpu_that_is_not_there(tiny_data):
+    with pytest.raises(UserError, match="device 'cuda' is asked for, but this machine has no usable GPU") as error:
+        run_trial(tiny_spec(method="gd"), tiny_data, device="cuda")
+    sentence(error)
+
+
 def test_a_checkpoint_of_another_spec(tiny_data):
     checkpoints = []
     run_trial(tiny_spec(method="gd"), tiny_data, on_stage=lambda _, c: checkpoints.append(c))
@@ -146,7 +185,10 @@ def test_a_checkpoint_that_is_no_checkpoint(tmp_path):
     torch.save({"format": 99}, tmp_path / "new.pt")
     (tmp_path / "torn.pt").write_bytes(b"PK\x03\x04 half a file")
     torch.save(METHODS["gd"], tmp_path / "code.pt")  # an object, which a safe load refuses
-    for name, says in (("new.pt", "has format 99"), ("torn.pt", "cannot be read"), ("code.pt", "cannot be read")):
+    torch.save({"format": 1}, tmp_path / "empty.pt")
+    torch.save(torch.zeros(3), tmp_path / "tensor.pt")
+    unreadable = dict.fromkeys(("torn.pt", "code.pt", "empty.pt", "tensor.pt"), "cannot be read")
+    for name, says in {"new.pt": "has format 99", "tensor.pt": "has format None", **unreadable}.items():
         with pytest.raises(UserError, match=says) as error:
             Checkpoint.load(tmp_path / name)
         sentence(error)

@@ -14,5 +14,6 @@ def test_the_cost_from_the_spec_is_what_a_trial_does(method, tiny_data, tiny_str
     found = {(s.stage, step): images for s in result.stages for step, images in s.images.items() if images}
     assert set(found) == set(expected)
     for key, images in found.items():
-        # The external set may miss or exceed its size by a few images, so by a batch or two per training.
-        assert images == pytest.approx(expected[key], abs=16), key
+        # The external set may miss or exceed its size by a few images, so by a batch an epoch.
+        slack = 16 if METHODS[method].external and key[1] in ("teacher", "model") else 0
+        assert images == pytest.approx(expected[key], abs=slack), key

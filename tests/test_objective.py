@@ -120,16 +120,16 @@ def test_model_loss(
 
 
 @given(st.integers(0, 2**31), st.integers(1, 8), st.integers(1, 5), st.integers(1, 4), st.booleans())
-def test_teacher_loss_is_equation_12(seed, number, num_prev, size, confident):
+def test_teacher_loss_is_equation_12(seed, number, num_prev, size, calibrate):
     labels = torch.randint(-1, num_prev + size, (number,), generator=torch.Generator().manual_seed(seed))
     z = draw(seed, number, size)
     own = [i for i, label in enumerate(labels.tolist()) if label >= num_prev]
     rest = [i for i in range(number) if i not in own]
     rows = z.tolist()
     expected = plain.mean(plain.cls(rows[i], int(labels[i]) - num_prev) for i in own)
-    if not confident:
+    if calibrate:
         expected += plain.mean(plain.cnf(rows[i]) for i in rest)
-    found = teacher_terms(z, task_labels(labels, num_prev), confident=confident)
+    found = teacher_terms(z, task_labels(labels, num_prev), calibrate=calibrate)
     assert float(sum(found.values())) == pytest.approx(expected, rel=1e-9, abs=1e-12)
 
 

@@ -18,7 +18,8 @@ def content(result: StageResult) -> dict:
     """All that must be the same in every run: everything but times."""
     values = dataclasses.asdict(result)
     del values["seconds"]
-    return {key: value.tobytes() if isinstance(value, np.ndarray) else str(value) for key, value in values.items()}
+    values |= values.pop("samples")
+    return {key: value.tobytes() if isinstance(value, np.ndarray) else repr(value) for key, value in values.items()}
 
 
 def run(spec, data, stream, **options):
@@ -61,6 +62,9 @@ def test_every_method_runs_all_stages(method, convention, tiny_data, tiny_stream
         if METHODS[method].external and (number > 1 or METHODS[method].confidence):
             slack = 2 * number if convention == "paper" else 0  # quotas round up
             assert 0 < len(samples.positions) <= stage.labelled_size + slack
+            if number == 1:
+                assert len(samples.positions) == stage.labelled_size
+                assert samples.is_ood.all()
         else:
             assert len(samples.positions) == 0
 
@@ -122,14 +126,15 @@ def test_a_restart_after_any_stage_gives_the_same_bytes(method, tiny_data, tiny_
 
 
 def test_a_trial_leaves_the_global_generators_alone(tiny_data, tiny_stream):
-    before, numpy_before = torch.get_rng_state(), np.random.get_state()[1].copy()
     results = []
     for disturbance in (1, 2):
         torch.manual_seed(disturbance)
+        np.random.seed(disturbance)
+        before, numpy_before = torch.get_rng_state(), np.random.get_state()[1].copy()
         results.append(run_trial(tiny_spec(method="gd+ext"), tiny_data, tiny_stream))
+        assert torch.equal(torch.get_rng_state(), before)
+        assert (np.random.get_state()[1] == numpy_before).all()
     assert [content(s) for s in results[0].stages] == [content(s) for s in results[1].stages]
-    torch.set_rng_state(before)
-    assert (np.random.get_state()[1] == numpy_before).all()
 
 
 def test_methods_of_one_kind_share_their_first_model(tiny_data, tiny_stream):
@@ -160,11 +165,10 @@ def test_head_only_fine_tuning_leaves_shared_parameters_and_runs_no_backward_the
         def fine_tuned(self, network, previous, teacher):
             shared = {name: value.clone() for name, value in network.named_parameters() if "head" not in name}
             head, statistics = network.head.weight.clone(), network.norm.running_mean.clone()
-            for parameter in network.shared_parameters:
-                parameter.grad = None
+            network.zero_grad(set_to_none=True)
             result = super().fine_tuned(network, previous, teacher)
             assert all(torch.equal(dict(result.named_parameters())[name], value) for name, value in shared.items())
-            assert all(parameter.grad is None for parameter in result.shared_parameters)
+            assert all(p.grad is None for name, p in result.named_parameters() if "head" not in name)
             assert not torch.equal(result.head.weight, head)
             assert not torch.equal(result.norm.running_mean, statistics)  # it stays in training mode
             seen.append(self.number)
@@ -184,6 +188,57 @@ def test_teacher_and_model_start_from_the_previous_model(tiny_data):
         for name in names:
             old = checkpoints[0].weights[name]
             torch.testing.assert_close(checkpoint.weights[name][: len(old)], old, rtol=0, atol=1e-25)
+
+
+def test_the_references_of_each_training(tiny_data, tiny_stream, monkeypatch):
+    """Which models are distilled: E2E fine-tunes from a copy of M, FT-DSet and GD keep P and C."""
+    from gd_ray import stage as stage_module
+
+    seen = []
+    original = stage_module.Stage._train_model
+
+    def watched(self, network, objective, previous, teacher, members, training, step, head_only):
+        start = {name: value.clone() for name, value in network.state_dict().items()}
+        copied = all(torch.equal(value, start[name]) for name, value in previous.state_dict().items())
+        external = int((self.data.pool.labels[torch.from_numpy(members)] < 0).sum())
+        seen.append((step, copied, teacher is not None, previous.head.out_features, external > 0))
+        return original(self, network, objective, previous, teacher, members, training, step, head_only)
+
+    monkeypatch.setattr(stage_module.Stage, "_train_model", watched)
+
+    def references(method, convention="paper"):
+        seen.clear()
+        run_trial(tiny_spec(method=method, num_classes=4, convention=convention), tiny_data, tiny_stream)
+        return seen[-1]
+
+    assert references("e2e+ext") == ("fine-tune", True, False, 4, False)  # external data is dropped
+    assert references("balance-dset") == ("fine-tune", False, True, 2, False)
+    assert references("gd+ext") == ("fine-tune", False, True, 2, True)
+    assert references("ref-p") == ("fine-tune", False, False, 2, True)
+    assert references("ref-p", "released") == ("fine-tune", True, False, 4, True)
+    assert references("lwf+ext") == ("model", False, False, 2, True)
+
+
+def test_what_the_teacher_learns_from(tiny_data, tiny_stream, monkeypatch):
+    """With the confidence loss all images, without it the current task's only; it starts from P."""
+    from gd_ray import stage as stage_module
+
+    seen = []
+    original = stage_module.Stage._fit
+
+    def watched(self, parameters, terms, members, training, step, purposes):
+        if step == "teacher" and self.number == 2:
+            labels = self.data.pool.labels[torch.from_numpy(members)]
+            seen.append((set(labels.unique().tolist()), next(iter(parameters := list(parameters))).detach().clone()))
+        return original(self, parameters, terms, members, training, step, purposes)
+
+    monkeypatch.setattr(stage_module.Stage, "_fit", watched)
+    checkpoints = {}
+    for method in ("gd", "gd+ext", "teacher-dst"):
+        _, checkpoints[method] = run(tiny_spec(method=method, num_classes=4), tiny_data, tiny_stream)
+    assert [labels for labels, _ in seen] == [{0, 1, 2, 3}, {-1, 0, 1, 2, 3}, {2, 3}]
+    for (_, start), saved in zip(seen, checkpoints.values(), strict=True):
+        assert torch.equal(start, saved[0].weights["stem.weight"])
 
 
 def test_progress_is_told_to_the_end(tiny_data, tiny_stream):
@@ -210,7 +265,7 @@ def test_scoring_uses_the_previous_model_and_its_classes(tiny_data, tiny_stream)
         return score_in_process(previous, statistics, stream, window, plan, on_images)
 
     run_trial(tiny_spec(method="gd+ext"), tiny_data, tiny_stream, scorer=spy)
-    assert seen == [(2, 2, 120), (4, 4, 120)]
+    assert seen == [(2, 2, 60), (4, 4, 60)]
 
 
 def test_released_data_weighting_counts_external_images_of_previous_classes(tiny_data, tiny_stream, monkeypatch):

@@ -12,7 +12,7 @@ def tiny_spec(**changes) -> TrialSpec:
         "train_per_class": 8,
         "test_per_class": 4,
         "coreset_size": 7,
-        "window": 120,
+        "window": 60,
         "depth": 10,
         "width": 1,
         "batch_size": 8,

@@ -15,7 +15,7 @@ from gd_ray.wild.stream import MemoryStream
 from trials.cost import StepCost, trial_cost
 
 DEMO_METHODS = ("oracle", "baseline", "e2e", "gd", "gd+ext")
-STREAM_IMAGES = 4000
+STREAM_IMAGES = 6000
 
 
 def demo_spec(method: str, seed: int) -> TrialSpec:
@@ -30,7 +30,7 @@ def demo_spec(method: str, seed: int) -> TrialSpec:
         train_per_class=100,
         test_per_class=100,
         coreset_size=45,
-        window=STREAM_IMAGES,
+        window=STREAM_IMAGES // 3,
         depth=10,
         width=1,
         dropout=0.0,

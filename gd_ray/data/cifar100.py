@@ -30,7 +30,7 @@ def _from_torchvision(folder: Path, download: bool) -> LabelledData:
 
     try:
         parts = [CIFAR100(folder, train=train, download=download) for train in (True, False)]
-    except RuntimeError as error:
+    except (RuntimeError, OSError) as error:  # OSError: no connection
         raise UserError(
             f"data folder {str(folder)!r} holds neither cifar-100-python with the right checksums nor train*.parquet "
             f"and test*.parquet; point it at one of these or allow the download."
@@ -40,11 +40,14 @@ def _from_torchvision(folder: Path, download: bool) -> LabelledData:
 
 
 def _from_parquet(folder: Path) -> LabelledData:
-    tables = {}
-    for split in ("train", "test"):
-        files = sorted(folder.glob(f"{split}*.parquet"))
-        tables[split] = pa.concat_tables([pq.read_table(file) for file in files])
-    train, test = (_image_set(table, folder) for table in tables.values())
+    try:
+        tables = {
+            split: pa.concat_tables([pq.read_table(file) for file in sorted(folder.glob(f"{split}*.parquet"))])
+            for split in ("train", "test")
+        }
+        train, test = (_image_set(table, folder) for table in tables.values())
+    except (OSError, pa.ArrowInvalid) as error:  # Pillow's errors are OSErrors too
+        raise UserError(f"Parquet in {str(folder)!r} cannot be read ({error}); download it again.") from error
     return LabelledData("cifar100", train, test, STATISTICS, _class_names(tables["train"].schema))
 
 

@@ -27,9 +27,10 @@ def normalised(images: Tensor, statistics: Statistics) -> Tensor:
 
 @lru_cache(maxsize=16)
 def _normalisation(statistics: Statistics, device: torch.device) -> tuple[Tensor, Tensor]:
-    mean = torch.tensor(statistics.mean, dtype=torch.float64)
-    std = torch.tensor(statistics.std, dtype=torch.float64)
-    return (1 / (255 * std)).float().to(device), (-mean / std).float().to(device)
+    with torch.inference_mode(False):  # training may use what an inference put into the cache
+        mean = torch.tensor(statistics.mean, dtype=torch.float64)
+        std = torch.tensor(statistics.std, dtype=torch.float64)
+        return (1 / (255 * std)).float().to(device), (-mean / std).float().to(device)
 
 
 @dataclass(frozen=True)

@@ -41,7 +41,7 @@ def sample_external_set(
     # The first model has nothing to learn from external images but to be unsure about them.
     if stream is None or not method.external or (previous is None and not method.confidence):
         return None
-    window = stage_window(spec.seed, stage, len(stream), spec.window)
+    window = stage_window(spec.seed, stage, spec.num_tasks, len(stream), spec.window)
     num_prev = 0 if previous is None else previous.head.out_features
     plan = plan_sampling(method, spec.reading, size=size, ood_ratio=spec.ood_ratio, num_classes=num_prev)
     found, scored = None, 0

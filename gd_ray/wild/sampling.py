@@ -172,9 +172,11 @@ def finish(plan: SamplingPlan, found: Candidates | None, window_length: int, gen
         ood, score = drawn[~np.isin(drawn, prev_offsets)], None
     else:
         assert found is not None
-        rest = ~np.isin(found.least_confident.positions, prev_offsets)
-        ood = found.least_confident.positions[rest][: plan.num_ood]
-        score = found.least_confident.confidences[rest][: plan.num_ood]
+        least = found.least_confident
+        rest = ~np.isin(least.positions, prev_offsets)
+        if plan.several_classes:  # that convention does not refill the places of images taken for a class
+            rest &= np.arange(len(least)) < plan.num_ood
+        ood, score = least.positions[rest][: plan.num_ood], least.confidences[rest][: plan.num_ood]
     unscored = np.full(len(ood), np.nan, np.float32)
     return Sample(
         offsets=np.concatenate([prev_offsets, ood]),

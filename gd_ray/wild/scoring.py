@@ -5,10 +5,10 @@ from functools import reduce
 from typing import Protocol
 
 from gd_ray.data.image_set import Statistics
-from gd_ray.inference import predict
+from gd_ray.inference import BATCH, predict
 from gd_ray.network import WideResNet
 from gd_ray.wild.sampling import Candidates, SamplingPlan, candidates, merge_candidates
-from gd_ray.wild.stream import Stream, Window
+from gd_ray.wild.stream import Stream, Unit, Window
 
 
 class Scorer(Protocol):
@@ -33,12 +33,19 @@ def score_in_process(
     plan: SamplingPlan,
     on_images: Callable[[int], None],
 ) -> Candidates:
-    """One block after another. `on_images` is told the number of images of each block."""
+    """One unit after another. `on_images` is told the number of images of each."""
 
-    def found(block: tuple) -> Candidates:  # type: ignore[type-arg]
-        offsets, images = block
-        result = candidates(plan, offsets, predict(previous, images, statistics).cpu().numpy())
-        on_images(len(offsets))
+    def found(unit: Unit) -> Candidates:
+        result = unit_candidates(previous, statistics, stream, plan, unit)
+        on_images(len(unit))
         return result
 
-    return reduce(merge_candidates, map(found, stream.blocks(window, plan.skipped)))
+    return reduce(merge_candidates, map(found, stream.units(window, plan.skipped)))
+
+
+def unit_candidates(
+    previous: WideResNet, statistics: Statistics, stream: Stream, plan: SamplingPlan, unit: Unit, batch: int = BATCH
+) -> Candidates:
+    """The candidates of one unit: read, scored, selected."""
+    logits = predict(previous, stream.load(unit), statistics, batch)
+    return candidates(plan, unit.offsets, logits.float().cpu().numpy())
