@@ -1,0 +1,275 @@
+import errno
+import io
+import json
+import pickle
+import tarfile
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from PIL import Image
+
+from gd_ray.errors import UserError
+from gd_ray.wild import prepare as prepare_module
+from gd_ray.wild.prepare import prepare, read_exclusions
+from gd_ray.wild.ray_data import map_in_process
+from gd_ray.wild.stream import WildStream
+
+
+def picture(k, size=(48, 40)):
+    rng = np.random.default_rng(k)
+    return Image.fromarray(rng.integers(0, 256, (size[1], size[0], 3), dtype=np.uint8))
+
+
+def png(image):
+    buffer = io.BytesIO()
+    image.save(buffer, "PNG")
+    return buffer.getvalue()
+
+
+def boxed(image):
+    return np.asarray(image.convert("RGB").resize((32, 32), Image.Resampling.BOX)).tobytes()
+
+
+def contents(stream: WildStream):
+    """The images and classes of a stream, whatever their order."""
+    positions = np.arange(len(stream))
+    images = [image.tobytes() for image in stream.read(positions)]
+    return sorted(zip(images, (str(name) for name in stream.class_names(positions)), strict=True))
+
+
+def make(source, out, **options):
+    return prepare(str(source), str(out), mapper=map_in_process, **options)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Two classes of five pictures."""
+    for k in range(10):
+        path = tmp_path / "pictures" / ("cat" if k % 2 else "dog") / f"{k}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        picture(k).save(path)
+    return tmp_path / "pictures"
+
+
+def expected(number=10):
+    return sorted((boxed(picture(k)), "cat" if k % 2 else "dog") for k in range(number))
+
+
+def test_a_folder_with_a_class_per_folder(folder, tmp_path):
+    found = make(folder, tmp_path / "out").stream
+    assert contents(found) == expected()
+    assert found.manifest.classes == 2
+    assert found.manifest.source == str(folder)
+
+
+def test_a_flat_folder_has_no_classes(tmp_path):
+    (tmp_path / "flat").mkdir()
+    picture(1).save(tmp_path / "flat" / "a.png")
+    found = make(tmp_path / "flat", tmp_path / "out").stream
+    assert contents(found) == [(boxed(picture(1)), "None")]
+    assert found.manifest.classes == 0
+
+
+def test_hugging_face_parquet(tmp_path):
+    rows = [{"bytes": png(picture(k)), "path": None} for k in range(10)]
+    metadata = {"huggingface": json.dumps({"info": {"features": {"label": {"names": ["dog", "cat"]}}}})}
+    table = pa.table({"image": rows, "label": [k % 2 for k in range(10)]}).replace_schema_metadata(metadata)
+    pq.write_table(table, tmp_path / "part.parquet", row_group_size=3)
+    assert contents(make(tmp_path / "part.parquet", tmp_path / "out").stream) == expected()
+
+
+def test_webdataset_tars(tmp_path):
+    for part in range(2):
+        with tarfile.open(tmp_path / f"{part}.tar", "w") as archive:
+            for k in range(5 * part, 5 * part + 5):
+                for name, content in ((f"{k}.png", png(picture(k))), (f"{k}.cls", b"cat" if k % 2 else b"dog")):
+                    info = tarfile.TarInfo(name)
+                    info.size = len(content)
+                    archive.addfile(info, io.BytesIO(content))
+    assert contents(make(tmp_path, tmp_path / "out").stream) == expected()
+
+
+def test_a_tar_named_after_a_wordnet_id_and_a_truncated_one(tmp_path):
+    for name in ("n00000001", "n00000002"):
+        with tarfile.open(tmp_path / f"{name}.tar", "w") as archive:
+            for k in range(4):
+                info = tarfile.TarInfo(f"{k}.png")
+                info.size = len(png(picture(k)))
+                archive.addfile(info, io.BytesIO(png(picture(k))))
+    torn = tmp_path / "n00000002.tar"
+    torn.write_bytes(torn.read_bytes()[:9000])
+    found = make(tmp_path, tmp_path / "out").stream
+    names = [name for _, name in contents(found)]
+    assert names.count("n00000001") == 4
+    assert 0 < names.count("n00000002") < 4
+    assert found.manifest.unreadable == 1
+    assert "the rest of the archive is lost" in found.manifest.unreadable_examples[0]
+
+
+@pytest.mark.parametrize("form", ["pickle", "npz"])
+def test_downsampled_imagenet_batches(tmp_path, form):
+    images = np.random.default_rng(0).integers(0, 256, (10, 32, 32, 3), dtype=np.uint8)
+    content = {"data": images.transpose(0, 3, 1, 2).reshape(10, -1), "labels": [k + 1 for k in range(10)]}
+    if form == "pickle":
+        (tmp_path / "train_data_batch_1").write_bytes(pickle.dumps(content))
+    else:
+        np.savez(tmp_path / "train_data_batch_1.npz", **content)
+    found = make(tmp_path, tmp_path / "out").stream
+    assert contents(found) == sorted((images[k].tobytes(), str(k + 1)) for k in range(10))
+
+
+def test_a_pickle_runs_no_code(tmp_path):
+    class Evil:
+        def __reduce__(self):
+            return (print, ("owned",))
+
+    (tmp_path / "train_data_batch_1").write_bytes(pickle.dumps({"data": Evil(), "labels": []}))
+    with pytest.raises(UserError, match="no readable image.*which is no array"):
+        make(tmp_path, tmp_path / "out")
+
+
+def test_tiny_images_bin(tmp_path):
+    images = np.random.default_rng(0).integers(0, 256, (10, 32, 32, 3), dtype=np.uint8)
+    records = b"".join(image.tobytes(order="F") for image in images)
+    file = tmp_path / "tiny_images.bin"
+    file.write_bytes(records)
+    assert contents(make(file, tmp_path / "out").stream) == sorted((i.tobytes(), "None") for i in images)
+    file.write_bytes(records[:-1])
+    with pytest.raises(UserError, match="not whole records of 3072"):
+        make(file, tmp_path / "again")
+
+
+def test_greyscale_palette_and_transparent_pictures(tmp_path):
+    (tmp_path / "s").mkdir()
+    grey = picture(1).convert("L")
+    grey.save(tmp_path / "s" / "grey.png")
+    clear = Image.new("RGBA", (40, 40), (255, 0, 0, 0))  # red that cannot be seen
+    clear.save(tmp_path / "s" / "clear.png")
+    picture(2).quantize(16).save(tmp_path / "s" / "palette.gif")
+    found = make(tmp_path / "s", tmp_path / "out").stream
+    images = {image for image, _ in contents(found)}
+    assert boxed(grey) in images
+    assert bytes([255]) * 3072 in images
+    assert len(images) == 3
+
+
+def test_corrupt_images_are_counted_and_listed(folder, tmp_path):
+    (folder / "dog" / "torn.png").write_bytes(png(picture(3))[:200])
+    (folder / "dog" / "text.jpg").write_text("no picture")
+    found = make(folder, tmp_path / "out").stream
+    assert contents(found) == expected()
+    assert found.manifest.unreadable == 2
+    assert {line.split(":")[0].rsplit("/", 1)[-1] for line in found.manifest.unreadable_examples} == {
+        "torn.png",
+        "text.jpg",
+    }
+
+
+def test_statistics_are_exact(tmp_path):
+    found = make("glyphs:500", tmp_path / "out", shard_rows=200).stream
+    pixels = found.read(np.arange(500)).reshape(-1, 3).astype(float) / 255
+    np.testing.assert_allclose(found.manifest.statistics.mean, pixels.mean(axis=0), rtol=1e-12)
+    np.testing.assert_allclose(found.manifest.statistics.std, pixels.std(axis=0), rtol=1e-12)
+
+
+def test_the_shuffle_is_fixed_by_the_seed_and_uniform(tmp_path):
+    def order(name, **options):
+        return [
+            i.tobytes()
+            for i in make("glyphs:900", tmp_path / name, shard_rows=300, **options).stream.read(np.arange(900))
+        ]
+
+    first = order("a")
+    assert first == order("b")
+    other = order("c", seed=1)
+    assert first != other
+    assert sorted(first) == sorted(other)
+    # Images of the source's first third are spread over the whole stream.
+    from gd_ray.data.glyphs import wild_glyphs
+
+    early = {image.tobytes() for image in wild_glyphs(300)}
+    thirds = [sum(image in early for image in first[k : k + 300]) for k in (0, 300, 600)]
+    assert all(70 < count < 130 for count in thirds)
+
+
+def test_exclusions_by_name_and_file(folder, tmp_path):
+    (tmp_path / "list.txt").write_text("# comment\ndog  # a class\n\n")
+    assert read_exclusions([str(tmp_path / "list.txt"), "bird"]) == ["dog", "bird"]
+    found = make(folder, tmp_path / "out", exclude=read_exclusions([str(tmp_path / "list.txt"), "bird"]))
+    assert contents(found.stream) == [entry for entry in expected() if entry[1] == "cat"]
+    assert found.stream.manifest.excluded == {"dog": 5}
+    assert found.warnings == ("exclude: no image of class 'bird' was found.",)
+
+
+def test_an_exclusion_does_not_change_the_order_of_the_rest(folder, tmp_path):
+    whole, part = make(folder, tmp_path / "a").stream, make(folder, tmp_path / "b", exclude=["dog"]).stream
+    names = whole.class_names(np.arange(10))
+    images = whole.read(np.arange(10))
+    assert [i.tobytes() for i in part.read(np.arange(5))] == [
+        i.tobytes() for i, name in zip(images, names, strict=True) if name == "cat"
+    ]
+
+
+def leaves_nothing(out):
+    assert not list(out.rglob("*.parquet"))
+    assert not list(out.rglob("*.arrow"))
+    with pytest.raises(UserError, match=r"has no manifest\.json"):
+        WildStream.open(str(out))
+
+
+@pytest.mark.parametrize(
+    ("source", "says"),
+    [("nowhere", "does not exist"), ("empty", "holds no images"), ("glyphs:many", "needs a number of images")],
+)
+def test_a_source_that_is_none(tmp_path, source, says):
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UserError, match=says) as error:
+        make(source if ":" in source else tmp_path / source, tmp_path / "out")
+    assert "\n" not in str(error.value)
+
+
+def test_nothing_left_or_nothing_readable(folder, tmp_path):
+    with pytest.raises(UserError, match="exclude leaves nothing of source"):
+        make(folder, tmp_path / "out", exclude=["cat", "dog"])
+    leaves_nothing(tmp_path / "out")
+    (tmp_path / "bad").mkdir()
+    (tmp_path / "bad" / "a.png").write_text("no picture")
+    with pytest.raises(UserError, match="has no readable image; the first of 1 failures"):
+        make(tmp_path / "bad", tmp_path / "out")
+    leaves_nothing(tmp_path / "out")
+
+
+def test_a_stream_is_never_overwritten(folder, tmp_path):
+    make(folder, tmp_path / "out")
+    with pytest.raises(UserError, match="holds a stream already"):
+        make("glyphs:10", tmp_path / "out")
+    assert contents(WildStream.open(str(tmp_path / "out"))) == expected()
+
+
+def test_an_interrupted_run_leaves_no_half_stream_and_can_be_repeated(folder, tmp_path):
+    def interrupted(function, items):
+        for k, result in enumerate(map_in_process(function, items)):
+            if isinstance(function, prepare_module._Gather) and k == 1:
+                raise KeyboardInterrupt
+            yield result
+
+    with pytest.raises(KeyboardInterrupt):
+        prepare("glyphs:900", str(tmp_path / "out"), shard_rows=300, mapper=interrupted)
+    leaves_nothing(tmp_path / "out")
+    (tmp_path / "out" / "shard-00007.parquet").write_text("left by a process that was killed")
+    assert contents(make(folder, tmp_path / "out").stream) == expected()
+    assert not (tmp_path / "out" / "shard-00007.parquet").exists()
+
+
+@pytest.mark.parametrize("step", ["_Deal", "_Gather"])
+def test_no_space_left(tmp_path, monkeypatch, step):
+    def full(self, item):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(getattr(prepare_module, step), "__call__", full)
+    with pytest.raises(UserError, match="has no space left; free some or choose another folder") as error:
+        make("glyphs:900", tmp_path / "out")
+    assert "\n" not in str(error.value)
+    leaves_nothing(tmp_path / "out")

@@ -1,0 +1,160 @@
+"""The Ray Data pipeline gives the in-process twin's samples, whatever the pool, and survives what may happen."""
+
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gd_ray.data.glyphs import STATISTICS
+from gd_ray.network import WideResNet
+from gd_ray.seeding import Purpose, generator
+from gd_ray.spec import TrialSpec
+from gd_ray.wild.external import sample_external_set
+from gd_ray.wild.prepare import prepare
+from gd_ray.wild.ray_data import map_in_process
+from gd_ray.wild.ray_scoring import ScorerPool, ray_scorer
+from gd_ray.wild.scoring import score_in_process
+
+
+@pytest.fixture(scope="module")
+def ray():
+    import ray
+
+    from gd_ray.wild.ray_data import start_ray
+
+    start_ray(num_cpus=4)  # four scorers at once, also where there are fewer cores
+    yield ray
+    ray.shutdown()
+
+
+@pytest.fixture(scope="module")
+def stream(tmp_path_factory, ray):
+    out = tmp_path_factory.mktemp("streams") / "glyphs"
+    return prepare("glyphs:6000", str(out), shard_rows=2000, group_rows=500).stream
+
+
+@pytest.fixture(scope="module")
+def previous():
+    return WideResNet(10, 1, 0.0, 8, generator(0, 1, Purpose.INITIALISATION)).eval()
+
+
+def spec(method="gd+ext", convention="paper"):
+    return TrialSpec(
+        method=method,
+        convention=convention,
+        dataset="glyphs",
+        stream="glyphs",
+        num_classes=40,
+        task_size=8,
+        window=5700,
+    )
+
+
+def sampled(previous, stream, scorer, **options):
+    found = sample_external_set(spec(**options), 2, 400, previous, STATISTICS, stream, scorer, lambda *_: None)
+    order = np.argsort(found.positions)
+    return found.positions[order], found.sample.classes[order], found.sample.confidences[order], found.images[order]
+
+
+def same(a, b):
+    return all(x.tobytes() == y.tobytes() for x, y in zip(a, b, strict=True))
+
+
+def test_prepare_in_parallel_gives_the_bytes_of_one_process(stream, tmp_path):
+    twin = prepare("glyphs:6000", str(tmp_path / "s"), shard_rows=2000, group_rows=500, mapper=map_in_process).stream
+    assert twin.manifest.shards == stream.manifest.shards
+    for shard in stream.manifest.shards:
+        assert Path(stream.address, shard.file).read_bytes() == Path(twin.address, shard.file).read_bytes()
+
+
+def test_every_pool_gives_the_samples_of_the_in_process_twin(stream, previous):
+    alone = sampled(previous, stream, score_in_process)
+    for pool in (
+        ScorerPool(scorers=1),
+        ScorerPool(scorers=2, units=1, batch=64),
+        ScorerPool(scorers=4, cpus=0.5, units=5, batch=100),
+    ):
+        assert same(alone, sampled(previous, stream, ray_scorer(pool))), pool
+
+
+@pytest.mark.parametrize(("method", "convention"), [("sample-ood-pred", "paper"), ("gd+ext", "released")])
+def test_other_rules_give_the_same_too(stream, previous, method, convention):
+    options = {"method": method, "convention": convention}
+    assert same(
+        sampled(previous, stream, score_in_process, **options),
+        sampled(previous, stream, ray_scorer(ScorerPool(scorers=2)), **options),
+    )
+
+
+def scorer_processes():
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                command = (entry / "cmdline").read_bytes()
+            except OSError:
+                continue
+            if b"ray::" in command and b"_Scorer" in command:
+                found.append(int(entry.name))
+    return found
+
+
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="finds processes in /proc")
+def test_a_killed_scorer_is_replaced_and_the_samples_stay(stream, previous):
+    alone = sampled(previous, stream, score_in_process)
+    killed = []
+
+    def kill_one():
+        deadline = time.time() + 60
+        while not killed and time.time() < deadline:
+            for pid in scorer_processes()[:1]:
+                time.sleep(0.5)  # in the middle of its work
+                os.kill(pid, signal.SIGKILL)
+                killed.append(pid)
+            time.sleep(0.05)
+
+    class Slow:
+        """A stream whose reads take a moment, so that there is a middle to be killed in."""
+
+        def __init__(self, stream):
+            self.stream = stream
+
+        def __len__(self):
+            return len(self.stream)
+
+        def units(self, window, skip):
+            return self.stream.units(window, skip)
+
+        def load(self, unit):
+            time.sleep(0.4)
+            return self.stream.load(unit)
+
+        def read(self, positions):
+            return self.stream.read(positions)
+
+    killer = threading.Thread(target=kill_one)
+    killer.start()
+    found = sampled(previous, Slow(stream), ray_scorer(ScorerPool(scorers=2, units=1)))
+    killer.join()
+    assert killed
+    assert same(alone, found)
+
+
+def test_progress_counts_every_scored_image(stream, previous):
+    told = []
+    found = sample_external_set(
+        spec(),
+        2,
+        400,
+        previous,
+        STATISTICS,
+        stream,
+        ray_scorer(ScorerPool(scorers=2)),
+        lambda stage, step, done, total: told.append((stage, step, done, total)),
+    )
+    assert found.scored == 5700 - 280
+    assert told[-1] == (2, "score", 5420, 5420)
