@@ -22,6 +22,31 @@ def demo(seeds: Annotated[int, tyro.conf.arg(help="Trials of each method.")] = 1
     run_demo(seeds)
 
 
+def prepare(
+    source: tyro.conf.Positional[str],
+    out: tyro.conf.Positional[str],
+    exclude: tyro.conf.UseAppendAction[tuple[str, ...]] = (),
+    seed: int = 0,
+) -> None:
+    """Turn any source of images into a wild stream: 32x32, shuffled once, in Parquet shards with a manifest.
+
+    SOURCE is a folder of images (a class per folder, or flat), Hugging Face-style Parquet, WebDataset tars,
+    downsampled-ImageNet batches, a tiny_images.bin, or glyphs:N for N drawn characters. OUT is a folder or an address
+    such as s3://bucket/stream. Corrupt images are counted and listed in OUT/manifest.json. Example:
+
+        gd-ray prepare /data/imagenet21k /streams/wild --exclude ilsvrc.txt --exclude "aquarium fish"
+
+    Args:
+        source: Where the images are.
+        out: Where the stream goes.
+        exclude: A class to leave out, by its name or WordNet id, or a file with one on each line; may be repeated.
+        seed: Of the shuffle.
+    """
+    from trials.prepare import run_prepare
+
+    run_prepare(source, out, exclude, seed)
+
+
 def list_methods() -> None:
     """List every method and ablation of the paper, and the tables they stand in."""
     from rich.console import Console
@@ -53,7 +78,7 @@ def main() -> None:
     """Class-incremental learning with unlabeled data in the wild (ICCV 2019), as seeded trials."""
     try:
         tyro.extras.subcommand_cli_from_dict(
-            {"demo": demo, "list": list_methods},
+            {"demo": demo, "list": list_methods, "prepare": prepare},
             prog="gd-ray",
             description="Reproduce and extend 'Overcoming Catastrophic Forgetting with Unlabeled Data in the Wild'.",
         )

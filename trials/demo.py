@@ -3,7 +3,7 @@
 from time import perf_counter
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import Progress, TaskID
 from rich.table import Table
 
 from gd_ray.data.glyphs import load_glyphs, wild_glyphs
@@ -13,6 +13,7 @@ from gd_ray.spec import TrialSpec
 from gd_ray.trial import TrialResult, run_trial
 from gd_ray.wild.stream import MemoryStream
 from trials.cost import StepCost, trial_cost
+from trials.view import progress_bar
 
 DEMO_METHODS = ("oracle", "baseline", "e2e", "gd", "gd+ext")
 STREAM_IMAGES = 6000
@@ -49,7 +50,7 @@ def run_demo(seeds: int) -> None:
     data, stream = load_glyphs(100, 100), MemoryStream(wild_glyphs(STREAM_IMAGES))
     costs = {spec: trial_cost(spec, 100, 100) for spec in specs}
     results = []
-    with _progress(console) as progress:
+    with progress_bar(console) as progress:
         bar = progress.add_task("", total=sum(step.work for cost in costs.values() for step in cost))
         for spec in specs:
             done = progress.tasks[0].completed
@@ -74,20 +75,6 @@ def _meter(progress: Progress, bar: TaskID, spec: TrialSpec, cost: list[StepCost
         progress.update(bar, completed=start + earlier + this * done / total, description=text)
 
     return report
-
-
-def _progress(console: Console) -> Progress:
-    return Progress(
-        BarColumn(20),
-        TextColumn("{task.percentage:3.0f}%"),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
-        TextColumn("{task.description}"),
-        console=console,
-        transient=True,
-        disable=not console.is_terminal,
-    )
 
 
 def _table(results: list[TrialResult]) -> Table:

@@ -1,0 +1,60 @@
+import subprocess
+import sys
+import time
+
+import pytest
+from PIL import Image
+
+
+def gd_ray(*arguments, **options):
+    code = "from trials.cli import main; main()"
+    return subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, **options)
+
+
+@pytest.mark.parametrize("command", [(), ("demo",), ("list",), ("prepare",)])
+def test_help_teaches_and_comes_fast(command):
+    started = time.perf_counter()
+    done = gd_ray(*command, "--help")
+    assert done.returncode == 0
+    assert len(done.stdout.splitlines()) > 4
+    assert time.perf_counter() - started < 2
+
+
+def test_list_names_every_method():
+    from gd_ray.methods import METHODS
+
+    found = gd_ray("list").stdout
+    assert all(f" {name} " in found for name in METHODS)
+
+
+def test_prepare_makes_a_stream_and_tells_about_it(tmp_path):
+    for name in ("cat", "dog"):
+        (tmp_path / "s" / name).mkdir(parents=True)
+        for k in range(3):
+            Image.new("RGB", (40, 40), (k, 10 * k, 99)).save(tmp_path / "s" / name / f"{k}.png")
+    (tmp_path / "s" / "dog" / "bad.png").write_text("no picture")
+    done = gd_ray("prepare", str(tmp_path / "s"), str(tmp_path / "out"), "--exclude", "cat", "--exclude", "bird")
+    assert done.returncode == 0, done.stderr
+    text = " ".join(done.stdout.split())
+    assert "3 images in 1 shards" in text
+    assert "Left out 3 images of 1 excluded classes" in text
+    assert "1 could not be read" in text
+    assert "Warning: exclude: no image of class 'bird' was found." in text
+    from gd_ray.wild.stream import WildStream
+
+    assert len(WildStream.open(str(tmp_path / "out"))) == 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("demo", "--seeds", "0"), "seeds 0 must be at least 1"),
+        (("prepare", "nowhere", "out"), "source 'nowhere' does not exist"),
+    ],
+)
+def test_a_mistake_is_one_sentence_and_exit_code_2(arguments, says, tmp_path):
+    done = gd_ray(*arguments, cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr.startswith("gd-ray: ")
+    assert says in done.stderr
+    assert done.stderr.count("\n") == 1
