@@ -41,15 +41,16 @@ def run_trial(
     on_stage: OnStage | None = None,
     on_progress: Report = silent,
     resume: Checkpoint | None = None,
+    last_stage: int | None = None,
     device: torch.device | str = "cpu",
     scorer: Scorer = score_in_process,
 ) -> TrialResult:
-    """Runs a trial, or the rest of it after `resume`.
+    """Runs a trial, or the rest of it after `resume`, up to `last_stage` if that is given.
 
     `on_stage` gets each stage's result and the checkpoint to continue from. Only the spec, the data and the stream
     decide the result.
     """
-    learned = _learned(spec, data)
+    learned = learned_data(spec, data)
     check_inputs(spec, learned, stream)
     _check_device(device)
     coreset, model, results = np.empty(0, np.int64), None, []
@@ -57,7 +58,7 @@ def run_trial(
         resume.check_continues(spec)
         coreset, model, results = resume.coreset, _restored(spec, resume, device), list(resume.results)
 
-    for number in range(len(results) + 1, spec.num_tasks + 1):  # Algorithm 1
+    for number in range(len(results) + 1, (last_stage or spec.num_tasks) + 1):  # Algorithm 1
         log = StageLog()
         current, replayed = _labelled_places(spec, learned, number, coreset)
         labelled = np.concatenate([current, replayed])
@@ -98,7 +99,8 @@ class Learned:
     """The data set's number of each learned class."""
 
 
-def _learned(spec: TrialSpec, data: LabelledData) -> Learned:
+def learned_data(spec: TrialSpec, data: LabelledData) -> Learned:
+    """The data set with its classes in the seed's order, cut to the images that the spec asks for."""
     if data.name != spec.dataset:
         raise UserError(
             f"dataset {spec.dataset!r} is asked for, but the data is {data.name!r}; give the one or the other."

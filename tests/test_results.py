@@ -1,20 +1,69 @@
+import numpy as np
 import pandas as pd
+import pytest
 from tiny import tiny_spec
 
 from gd_ray.trial import run_trial
-from trials.results import write_samples
+from trials.results import finished, share, write_stages, write_trial
 
 
-def test_samples_are_readable_with_pandas_alone(tiny_data, tiny_stream, tmp_path):
-    spec = tiny_spec(method="gd+ext")
-    stages = run_trial(spec, tiny_data, tiny_stream).stages
-    write_samples(str(tmp_path), "mine", spec.trial_id, stages)
-    found = pd.read_parquet(tmp_path / "samples")
-    assert set(found["experiment"]) == {"mine"}
-    for stage in stages:
+@pytest.fixture(scope="module")
+def result(tiny_data, tiny_stream):
+    return run_trial(tiny_spec(method="gd+ext"), tiny_data, tiny_stream)
+
+
+@pytest.fixture
+def results(result, tmp_path):
+    write_stages(str(tmp_path), "mine", result.spec, result.stages)
+    write_trial(str(tmp_path), "mine", result, "cpu", 1)
+    return tmp_path
+
+
+def test_pandas_reads_every_kind_and_the_metrics_can_be_worked_out_again(result, results):
+    stages = pd.read_parquet(results / "stages")
+    assert set(stages["experiment"]) == {"mine"}
+    assert set(stages["trial_id"]) == {result.spec.trial_id}
+    assert len(stages) == 1 + 2 + 3
+    accuracy = np.full((3, 3), np.nan)
+    for row in stages.itertuples():
+        accuracy[row.stage - 1, row.task - 1] = row.hits / row.total
+    np.testing.assert_array_equal(accuracy, result.accuracy)
+    (trial,) = pd.read_parquet(results / "trials").itertuples()
+    assert (trial.acc, trial.fgt_paper, trial.status) == (result.acc, result.fgt, "finished")
+    assert (trial.method, trial.method_previous, trial.ood_ratio) == ("gd+ext", "global", 0.7)
+    confusions = pd.read_parquet(results / "confusions")
+    for stage in result.stages:
+        rows = confusions[confusions["stage"] == stage.stage]
+        assert rows[["true_class", "predicted_class", "count"]].to_numpy().tolist() == stage.confusion.tolist()
+    assert not [file for file in results.rglob("*") if file.suffix == ".tmp"]
+
+
+def test_samples_are_what_the_stages_sampled(result, results):
+    found = pd.read_parquet(results / "samples")
+    for stage in result.stages:
         rows = found[found["stage"] == stage.stage]
         assert rows["position"].tolist() == stage.samples.positions.tolist()
         assert rows["class"].tolist() == stage.samples.classes.tolist()
         assert ((rows["source"] == "ood") == stage.samples.is_ood).all()
         assert rows.loc[rows["source"] == "previous", "confidence"].between(0, 1).all()
-    assert not [file for file in (tmp_path / "samples").rglob("*") if file.suffix == ".tmp"]
+
+
+def test_every_loss_has_a_column(result, results):
+    stages = pd.read_parquet(results / "stages")
+    last = stages[stages["stage"] == 3].iloc[0]
+    for name, value in result.stages[-1].losses.items():
+        assert last["loss_" + name.replace(" ", "_").replace("-", "_")] == value
+
+
+def test_a_trial_of_two_experiments_is_run_once_and_stands_in_both(result, results):
+    assert finished(str(results)) == {result.spec.trial_id: "mine"}
+    share(str(results), result.spec.trial_id, "mine", "other")
+    both = pd.read_parquet(results / "stages")
+    assert set(both["experiment"]) == {"mine", "other"}
+    assert len(both) == 12
+
+
+def test_half_a_trial_is_not_finished(result, tmp_path):
+    write_stages(str(tmp_path), "mine", result.spec, result.stages[:1])
+    assert finished(str(tmp_path)) == {}
+    assert len(pd.read_parquet(tmp_path / "stages")) == 1

@@ -1,28 +1,153 @@
-"""Results as Parquet: written by each trial to files of its own, a temporary name first and then renamed."""
+"""Results as Parquet: written by each trial to files of its own, a temporary name first and then renamed.
 
+Under RESULTS/ each kind of row has a folder, cut by experiment, with one file per trial:
+
+    stages      a row per (stage, task): hits and totals, sizes, seconds and images of each step, last losses
+    trials      a row per finished trial: the whole spec, ACC and FGT, status, versions, host, device
+    confusions  (stage, true class, predicted class, count), without zeros
+    samples     what Algorithm 2 chose: stage, position, class, confidence, source
+"""
+
+import platform
+import subprocess
+from collections.abc import Mapping, Sequence
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
 from uuid import uuid4
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyarrow import fs
 
-from gd_ray.results import StageResult
+from gd_ray.results import StageResult, TrialResult
+from gd_ray.spec import TrialSpec
 from gd_ray.wild.manifest import filesystem_of
 
-
-def write_atomically(table: pa.Table, address: str) -> None:
-    """Writes a Parquet file that is whole or absent."""
-    filesystem, path = filesystem_of(address)
-    folder, name = path.rsplit("/", 1)
-    filesystem.create_dir(folder, recursive=True)
-    temporary = f"{folder}/.{name}.{uuid4().hex}.tmp"
-    with filesystem.open_output_stream(temporary) as target:
-        pq.write_table(table, target)
-    filesystem.move(temporary, path)
+KINDS = ("stages", "confusions", "samples", "trials")
+STEPS = ("score", "teacher", "model", "fine-tune", "evaluate")
+_TERMS = ("cls", "previous", "teacher", "ensemble", "teacher cls", "teacher confidence")
+LOSSES = (
+    "teacher cls",
+    "teacher confidence",
+    *(f"{step} {term}" for step in ("model", "fine-tune") for term in _TERMS),
+)
 
 
-def samples_table(stages: tuple[StageResult, ...]) -> pa.Table:
-    """What Algorithm 2 chose: stage, position in the stream, class, confidence, source ('previous' or 'ood')."""
+def write_stages(results: str, experiment: str, spec: TrialSpec, stages: Sequence[StageResult]) -> None:
+    """Writes all that is known of a trial so far; the same stages give the same rows, timings apart."""
+    for kind, table in {
+        "stages": stages_table(spec, stages),
+        "confusions": confusions_table(stages),
+        "samples": samples_table(stages),
+    }.items():
+        _write_atomically(_with_id(table, spec), file_of(results, kind, experiment, spec.trial_id))
+
+
+def write_trial(results: str, experiment: str, result: TrialResult, device: str, threads: int) -> None:
+    """Writes the row that says a trial is finished; it comes last."""
+    row = {
+        **result.spec.flat(),
+        "acc": result.acc,
+        "fgt_paper": result.forgetting("paper"),
+        "fgt_released": result.forgetting("released"),
+        "seconds": sum(sum(stage.seconds.values()) for stage in result.stages),
+        "status": "finished",
+        "device": device,
+        "threads": threads,
+        "host": platform.node(),
+        "python": platform.python_version(),
+        **{package: version(package) for package in ("torch", "ray", "numpy")},
+        "git_revision": git_revision(),
+    }
+    table = pa.table({name: [value] for name, value in row.items()}, schema=_trial_schema(row))
+    _write_atomically(_with_id(table, result.spec), file_of(results, "trials", experiment, result.spec.trial_id))
+
+
+def file_of(results: str, kind: str, experiment: str, trial_id: str) -> str:
+    return f"{results}/{kind}/experiment={experiment}/{trial_id}.parquet"
+
+
+def finished(results: str) -> dict[str, str]:
+    """The experiment under which each finished trial's files lie."""
+    filesystem, root = filesystem_of(results)
+    selector = fs.FileSelector(f"{root}/trials", recursive=True, allow_not_found=True)
+    found = {}
+    for info in filesystem.get_file_info(selector):
+        path = Path(info.path)
+        if path.suffix == ".parquet" and not path.name.startswith("."):
+            found[path.stem] = path.parent.name.removeprefix("experiment=")
+    return found
+
+
+def share(results: str, trial_id: str, source: str, target: str) -> None:
+    """Gives a trial that another experiment has finished to this one too: its files are copied, the last one last."""
+    filesystem, _ = filesystem_of(results)
+    for kind in KINDS:
+        _, path = filesystem_of(file_of(results, kind, source, trial_id))
+        with filesystem.open_input_file(path) as file:
+            _write_atomically(pq.read_table(file), file_of(results, kind, target, trial_id))
+
+
+def stages_table(spec: TrialSpec, stages: Sequence[StageResult]) -> pa.Table:
+    """A row for each stage s and task r up to s."""
+    rows = [_stage_row(spec, stage, task) for stage in stages for task in range(stage.stage)]
+    return pa.Table.from_pylist(rows, schema=_STAGE_SCHEMA)
+
+
+def _stage_row(spec: TrialSpec, stage: StageResult, task: int) -> dict[str, object]:
+    samples = stage.samples
+    scored = samples.confidences[~samples.is_ood]
+    return {
+        "method": spec.rules.name,
+        "dataset": spec.dataset,
+        "task_size": spec.task_size,
+        "seed": spec.seed,
+        "stage": stage.stage,
+        "task": task + 1,
+        "hits": stage.hits[task],
+        "total": stage.totals[task],
+        "classes_of_task": spec.task_sizes[task],
+        "classes_seen": sum(spec.task_sizes[: stage.stage]),
+        "labelled_size": stage.labelled_size,
+        "coreset_size": stage.coreset_size,
+        "external_previous": int((~samples.is_ood).sum()),
+        "external_ood": int(samples.is_ood.sum()),
+        "mean_confidence": float(scored.mean(dtype=np.float64)) if len(scored) else None,
+        **{f"images_{_column(step)}": stage.images.get(step, 0) for step in STEPS},
+        **{f"loss_{_column(loss)}": stage.losses.get(loss) for loss in LOSSES},
+        **{f"seconds_{_column(step)}": stage.seconds.get(step, 0.0) for step in STEPS},
+    }
+
+
+def _column(name: str) -> str:
+    return name.replace(" ", "_").replace("-", "_")
+
+
+_COUNTS = ("hits", "total", "labelled_size", "coreset_size", "external_previous", "external_ood")
+_STAGE_SCHEMA = pa.schema(
+    [
+        ("method", pa.string()),
+        ("dataset", pa.string()),
+        *((name, pa.int32()) for name in ("task_size", "seed", "stage", "task")),
+        *((name, pa.int64()) for name in _COUNTS[:2]),
+        *((name, pa.int32()) for name in ("classes_of_task", "classes_seen")),
+        *((name, pa.int64()) for name in _COUNTS[2:]),
+        ("mean_confidence", pa.float64()),
+        *((f"images_{_column(step)}", pa.int64()) for step in STEPS),
+        *((f"loss_{_column(loss)}", pa.float64()) for loss in LOSSES),
+        *((f"seconds_{_column(step)}", pa.float64()) for step in STEPS),
+    ]
+)
+
+
+def confusions_table(stages: Sequence[StageResult]) -> pa.Table:
+    rows = np.concatenate([np.insert(stage.confusion, 0, stage.stage, axis=1) for stage in stages])
+    return pa.table(dict(zip(("stage", "true_class", "predicted_class", "count"), rows.T, strict=True)))
+
+
+def samples_table(stages: Sequence[StageResult]) -> pa.Table:
     samples = [stage.samples for stage in stages]
     sources = np.concatenate([np.where(part.is_ood, "ood", "previous") for part in samples])
     return pa.table(
@@ -31,11 +156,37 @@ def samples_table(stages: tuple[StageResult, ...]) -> pa.Table:
             "position": np.concatenate([part.positions for part in samples]),
             "class": np.concatenate([part.classes for part in samples]),
             "confidence": np.concatenate([part.confidences for part in samples]),
-            "source": pa.array(sources.astype(str)).dictionary_encode(),
+            "source": pa.array(sources.astype(str)),
         }
     )
 
 
-def write_samples(results: str, experiment: str, trial_id: str, stages: tuple[StageResult, ...]) -> None:
-    """samples/experiment=…/<trial id>.parquet under the results folder."""
-    write_atomically(samples_table(stages), f"{results}/samples/experiment={experiment}/{trial_id}.parquet")
+def _trial_schema(row: Mapping[str, object]) -> pa.Schema:
+    """Types from the values; a field that may be missing keeps its type."""
+    optional = {"train_per_class": pa.int64(), "test_per_class": pa.int64()}
+    return pa.schema([(name, optional.get(name, pa.scalar(value).type)) for name, value in row.items()])
+
+
+def _with_id(table: pa.Table, spec: TrialSpec) -> pa.Table:
+    return table.add_column(0, "trial_id", pa.array([spec.trial_id] * len(table), pa.string()))
+
+
+@cache
+def git_revision() -> str | None:
+    """The revision of this program, where it runs from a checkout."""
+    command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
+def _write_atomically(table: pa.Table, address: str) -> None:
+    """Writes a Parquet file that is whole or absent."""
+    filesystem, path = filesystem_of(address)
+    folder, name = path.rsplit("/", 1)
+    filesystem.create_dir(folder, recursive=True)
+    temporary = f"{folder}/.{name}.{uuid4().hex}.tmp"
+    with filesystem.open_output_stream(temporary) as target:
+        pq.write_table(table, target)
+    filesystem.move(temporary, path)

@@ -1,0 +1,231 @@
+"""Ray Tune: schedules the trials of an experiment, resumes them, retries them, and shows how far they are."""
+
+import json
+import os
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from gd_ray.errors import UserError
+from gd_ray.spec import TrialSpec
+from gd_ray.wild.ray_scoring import ScorerPool
+from trials.cost import trial_cost
+from trials.results import finished, share
+from trials.sources import Places
+from trials.view import progress_bar
+from trials.worker import Job, run_job
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions:
+    """Where a run happens and what each trial gets."""
+
+    results: str = "results"
+    storage: str = "storage"
+    address: str | None = None
+    cpus: float = 0.5
+    gpus: float = 0.0
+    scorers: int = 1
+    scorer_cpus: float = 0.5
+    scorer_gpus: float = 0.0
+    retries: int = 2
+    places: Places = field(default_factory=Places)
+
+    @property
+    def pool(self) -> ScorerPool:
+        return ScorerPool(scorers=self.scorers, cpus=self.scorer_cpus, gpus=self.scorer_gpus)
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A trial that did not finish, its error in one line, and where its log is."""
+
+    spec: TrialSpec
+    error: str
+    log: str
+
+
+def run_experiment(name: str, specs: list[TrialSpec], options: RunOptions, console: Console) -> list[Failure]:
+    """Runs every trial that is not finished yet; trials of one first model after that model."""
+    jobs = [
+        Job(
+            spec,
+            name,
+            os.path.abspath(options.results) if "://" not in options.results else options.results,
+            os.path.abspath(options.storage),
+            replace(options.places, storage=os.path.abspath(options.storage)),
+            options.cpus,
+            options.gpus,
+            options.pool,
+        )
+        for spec in {spec.trial_id: spec for spec in specs}.values()
+    ]
+    _check_writable(options)
+    open_jobs = _without_finished(jobs)
+    console.print(f"{name}: {len(jobs)} trials, {len(jobs) - len(open_jobs)} of them finished already.")
+    if not open_jobs:
+        return []
+    _connect(options)
+    check_jobs(open_jobs)
+    with _live(open_jobs, console):
+        first = {job.spec.first_model_id: job for job in open_jobs if not job.first_model.exists()}
+        _tune([job for job in first.values() if not job.checkpoint.exists()], options, first_stage=True)
+        return _tune(open_jobs, options)
+
+
+def _without_finished(jobs: list[Job]) -> list[Job]:
+    """The jobs still to run; those that another experiment has finished are shared with this one."""
+    done = finished(jobs[0].results)
+    for job in jobs:
+        source = done.get(job.spec.trial_id)
+        if source is not None and source != job.experiment:
+            share(job.results, job.spec.trial_id, source, job.experiment)
+    return [job for job in jobs if job.spec.trial_id not in done]
+
+
+def check_jobs(jobs: list[Job]) -> None:
+    """What would stop any trial later, said before the first one starts."""
+    from gd_ray.trial import check_inputs, learned_data
+
+    data: dict[Any, Any] = {}
+    streams: dict[str, Any] = {}
+    for job in jobs:
+        spec = job.spec
+        key = (spec.dataset, spec.train_per_class, spec.test_per_class)
+        if key not in data:
+            data[key] = job.places.load_data(*key)
+        if spec.rules.external and spec.stream not in streams:
+            streams[spec.stream] = job.places.open_stream(spec.stream)
+        check_inputs(spec, learned_data(spec, data[key]), streams.get(spec.stream))
+
+
+def _check_writable(options: RunOptions) -> None:
+    for name, folder in (("results", options.results), ("storage", options.storage)):
+        if "://" in folder:
+            continue
+        try:
+            Path(folder).mkdir(parents=True, exist_ok=True)
+            probe = Path(folder, f".probe-{os.getpid()}")
+            probe.touch()
+            probe.unlink()
+        except OSError as error:
+            raise UserError(
+                f"{name} {folder!r} cannot be written ({error.strerror}); choose another folder."
+            ) from error
+
+
+def _connect(options: RunOptions) -> None:
+    import ray
+
+    from gd_ray.wild.ray_data import start_ray
+
+    os.environ.update(RAY_AIR_NEW_OUTPUT="0", TUNE_DISABLE_AUTO_CALLBACK_LOGGERS="1")
+    start_ray(**({"address": options.address} if options.address else {}))
+    available = ray.cluster_resources()  # type: ignore[no-untyped-call]
+    wanted = options.gpus + options.scorers * options.scorer_gpus
+    if wanted > available.get("GPU", 0):
+        raise UserError(
+            f"gpus {wanted:g} are asked for each trial, but the cluster has {available.get('GPU', 0):g}; lower --gpus."
+        )
+    wanted = options.cpus + options.scorers * options.scorer_cpus
+    if wanted > available.get("CPU", 0):
+        raise UserError(
+            f"cpus {wanted:g} are asked for each trial, but the cluster has {available.get('CPU', 0):g}; lower --cpus."
+        )
+
+
+def _tune(jobs: list[Job], options: RunOptions, *, first_stage: bool = False) -> list[Failure]:
+    """One Tune trial for each job, as many at once as fit."""
+    if not jobs:
+        return []
+    from ray import tune
+
+    def resources(config: dict[str, Any]) -> Any:
+        spec = jobs[config["job"]].spec
+        own = {"CPU": options.cpus, **({"GPU": options.gpus} if options.gpus else {})}
+        scores = spec.rules.external and not first_stage
+        return tune.PlacementGroupFactory([own, *(options.pool.bundles() if scores else [])])
+
+    def trial(config: dict[str, Any]) -> None:
+        run_job(jobs[config["job"]], first_stage_only=first_stage)
+        tune.report({"finished": True})
+
+    wave = "first-models" if first_stage else "trials"
+    tuner = tune.Tuner(
+        tune.with_resources(trial, resources),
+        param_space={"job": tune.grid_search(list(range(len(jobs))))},
+        tune_config=tune.TuneConfig(trial_dirname_creator=lambda t: jobs[t.config["job"]].spec.trial_id),
+        run_config=tune.RunConfig(
+            name=f"{wave}-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}",
+            storage_path=f"{jobs[0].storage}/tune",
+            verbose=0,
+            failure_config=tune.FailureConfig(max_failures=options.retries),
+        ),
+    )
+    failures = []
+    grid = tuner.fit()
+    for result in (grid[k] for k in range(len(grid))):
+        if result.error is not None and result.config is not None:
+            lines = str(result.error).strip().splitlines()
+            failures.append(Failure(jobs[result.config["job"]].spec, lines[-1], f"{result.path}/error.txt"))
+    return failures
+
+
+@contextmanager
+def _live(jobs: list[Job], console: Console) -> Iterator[None]:
+    """A bar over the work of all jobs, moved by what the trials write about themselves."""
+    work = [_work_by_step(job.spec) for job in jobs]
+    stop = threading.Event()
+    with progress_bar(console) as progress:
+        bar = progress.add_task("", total=sum(sum(steps.values()) for steps in work))
+
+        def watch() -> None:
+            while not stop.wait(1.0):
+                done, running = 0.0, []
+                over = finished(jobs[0].results)
+                for job, steps in zip(jobs, work, strict=True):
+                    if job.spec.trial_id in over:
+                        done += sum(steps.values())
+                        continue
+                    state = read_progress(job.progress)
+                    if state is not None:
+                        done += _work_done(steps, state)
+                        place = f"stage {state['stage']} of {job.spec.num_tasks}, {state['step']}"
+                        running.append(f"{state['method']} seed {job.spec.seed}: {place}")
+                progress.update(bar, completed=done, description=f"{len(over)} done, " + "; ".join(running[:3]))
+
+        thread = threading.Thread(target=watch, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            thread.join()
+
+
+def read_progress(path: Path) -> dict[str, Any] | None:
+    try:
+        state: dict[str, Any] = json.loads(path.read_text())
+        return state
+    except (OSError, ValueError):
+        return None
+
+
+def _work_by_step(spec: TrialSpec) -> dict[tuple[int, str], float]:
+    steps = trial_cost(spec, spec.train_per_class or 500, spec.test_per_class or 100)
+    return {(step.stage, step.step): step.work for step in steps}
+
+
+def _work_done(work: dict[tuple[int, str], float], state: dict[str, Any]) -> float:
+    done = 0.0
+    for key, amount in work.items():
+        if key == (state["stage"], state["step"]):
+            return done + amount * float(state["done"]) / float(state["total"])
+        done += amount
+    return done

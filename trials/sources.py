@@ -1,0 +1,48 @@
+"""Where the data sets and streams that specs name really lie."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from gd_ray.data.image_set import LabelledData
+from gd_ray.errors import UserError, unknown_name
+from gd_ray.wild.stream import WildStream
+
+DATASETS = ("cifar100", "glyphs")
+
+
+@dataclass(frozen=True)
+class Places:
+    """Folders by name; what is not named lies in `data/NAME` and `streams/NAME` below the working directory."""
+
+    data: dict[str, str] = field(default_factory=dict)
+    streams: dict[str, str] = field(default_factory=dict)
+    storage: str = "storage"
+
+    def load_data(self, name: str, train_per_class: int | None, test_per_class: int | None) -> LabelledData:
+        """A data set; of glyphs only the images asked for are drawn."""
+        if name == "glyphs":
+            from gd_ray.data.glyphs import TEST_PER_CLASS, TRAIN_PER_CLASS, load_glyphs
+
+            return load_glyphs(train_per_class or TRAIN_PER_CLASS, test_per_class or TEST_PER_CLASS)
+        if name == "cifar100":
+            from gd_ray.data.cifar100 import load_cifar100
+
+            return load_cifar100(self.data.get(name, f"data/{name}"))
+        raise unknown_name("dataset", name, DATASETS)
+
+    def stream_address(self, name: str) -> str:
+        """Where a stream lies; glyphs:N is made on demand, in the storage."""
+        if name in self.streams:
+            return self.streams[name]
+        return f"{self.storage}/streams/{name.replace(':', '-')}" if name.startswith("glyphs:") else f"streams/{name}"
+
+    def open_stream(self, name: str) -> WildStream:
+        address = self.stream_address(name)
+        try:
+            return WildStream.open(address)
+        except UserError as error:
+            if name.startswith("glyphs:") and not Path(address, "manifest.json").exists():
+                from gd_ray.wild.prepare import prepare
+
+                return prepare(name, address).stream
+            raise UserError(f"{error} Name its folder with --stream {name}=FOLDER.") from error
