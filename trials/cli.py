@@ -1,25 +1,27 @@
 """The command line, `gd-ray`. Torch and Ray are imported only by the commands that need them."""
 
+import os
 import sys
-from typing import Annotated
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import tyro
 
 from gd_ray.errors import UserError
 
+if TYPE_CHECKING:
+    from gd_ray.spec import TrialSpec
 
-def demo(seeds: Annotated[int, tyro.conf.arg(help="Trials of each method.")] = 1) -> None:
+
+def demo() -> None:
     """Compare five methods on the embedded glyphs data: a few minutes on two cores, nothing to download.
 
-    Nine drawn characters are learned in three tasks. Oracle keeps all data, Baseline only a coreset; E2E and GD
-    distil the previous model; GD+ext also samples unlabeled characters from a stream. The table shows the average
-    incremental accuracy (ACC, higher is better) and the average forgetting (FGT, lower is better).
+    Drawn characters are learned task by task. Oracle keeps all data, Baseline only a coreset; E2E and GD distil the
+    previous model; GD+ext also samples unlabeled characters from a stream, scored by Ray Data. The table shows the
+    average incremental accuracy (ACC, higher is better) and the average forgetting (FGT, lower is better). It is
+    'gd-ray run demo'; its Parquet results are in results/demo.
     """
-    if seeds < 1:
-        raise UserError(f"seeds {seeds} must be at least 1.")
-    from trials.demo import run_demo
-
-    run_demo(seeds)
+    run(Selection("demo", results="results/demo"), Cluster(storage="storage/demo"))
 
 
 def prepare(
@@ -47,15 +49,167 @@ def prepare(
     run_prepare(source, out, exclude, seed)
 
 
+@dataclass(frozen=True)
+class Selection:
+    """Which trials."""
+
+    name: tyro.conf.Positional[str]
+    """An experiment from 'gd-ray list', or a YAML file with 'key: [values]' for fields of a trial."""
+    set: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
+    """Change a field of every trial, as key=value or key=value,value for a grid; may be repeated."""
+    where: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
+    """Keep only trials whose field has one of the values, as key=value,value; may be repeated."""
+    results: str = "results"
+    """Folder or address of the Parquet results."""
+
+    def specs(self) -> "tuple[str, list[TrialSpec]]":
+        from trials.grid import read_grid, selected, with_settings
+
+        name, specs = read_grid(self.name)
+        return name, selected(with_settings(specs, self.set), self.where) if self.where else with_settings(
+            specs, self.set
+        )
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Where trials run and what each gets."""
+
+    address: str | None = None
+    """Of a running Ray cluster, such as 'auto' or ray://host:10001; a Ray of its own on this machine without it."""
+    storage: str = "storage"
+    """Shared folder for checkpoints, first models and logs."""
+    cpus: float = 0.5
+    """CPUs of a trial; torch uses as many threads (at least one)."""
+    gpus: float = 0.0
+    """GPUs of a trial; a fraction lets several share one."""
+    scorers: int = 1
+    """Ray Data actors that score the stream for a trial."""
+    scorer_cpus: float = 0.5
+    """CPUs of a scorer."""
+    scorer_gpus: float = 0.0
+    """GPUs of a scorer."""
+    retries: int = 2
+    """Times that a failed trial is started again from its last stage."""
+    data: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
+    """Where a data set lies, as name=folder; data/NAME without it; may be repeated."""
+    stream: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
+    """Where a prepared stream lies, as name=folder; streams/NAME without it; may be repeated."""
+
+
+def run(selection: tyro.conf.OmitArgPrefixes[Selection], cluster: tyro.conf.OmitArgPrefixes[Cluster]) -> None:
+    """Run an experiment on Ray: every trial that is not finished, as many at once as fit.
+
+    Start it again with the same command after any interruption: finished trials are skipped, others go on after their
+    last stage. Results are Parquet files under --results, readable while the experiment runs. Examples:
+
+        gd-ray run demo
+        gd-ray run table1 --where dataset=cifar100 --gpus 0.25 --address auto --stream tinyimages=/streams/tiny
+        gd-ray run table1 --where method=gd+ext --where task_size=10 --set ood_ratio=0.5,0.6
+    """
+    from rich.console import Console
+
+    from trials.runner import RunOptions, run_experiment
+    from trials.sources import Places
+    from trials.summary import accuracy_table
+
+    name, specs = selection.specs()
+    places = Places(_named(cluster.data, "--data"), _named(cluster.stream, "--stream"), cluster.storage)
+    options = RunOptions(
+        results=selection.results,
+        storage=cluster.storage,
+        address=cluster.address,
+        cpus=cluster.cpus,
+        gpus=cluster.gpus,
+        scorers=cluster.scorers,
+        scorer_cpus=cluster.scorer_cpus,
+        scorer_gpus=cluster.scorer_gpus,
+        retries=cluster.retries,
+        places=places,
+    )
+    console = Console()
+    failures = run_experiment(name, specs, options, console)
+    for failure in failures:
+        text = f"Failed: {failure.spec.rules.title}, seed {failure.spec.seed}: {failure.error} (log: {failure.log})"
+        console.print(text, markup=False, soft_wrap=True)
+    if len(failures) < len(specs):
+        console.print(accuracy_table(selection.results, name))
+    if failures:
+        sys.exit(1)
+
+
+def plan(
+    selection: tyro.conf.OmitArgPrefixes[Selection],
+    at_once: int = os.cpu_count() or 1,
+    images_per_second: float | None = None,
+) -> None:
+    """Tell what an experiment costs, and start nothing.
+
+    Args:
+        selection: Which trials.
+        at_once: Trials that will run at the same time.
+        images_per_second: Forward passes of one trial's network per second; measured on this machine without it.
+    """
+    from trials.plan import print_plan
+
+    name, specs = selection.specs()
+    print_plan(name, specs, selection.results, at_once, images_per_second)
+
+
+def status(results: tyro.conf.Positional[str] = "results") -> None:
+    """Show how the experiments in a results folder stand: done, running, failed, waiting.
+
+    Args:
+        results: The folder that 'gd-ray run --results' writes to.
+    """
+    from rich.console import Console
+
+    from trials.ledger import read_states
+    from trials.summary import status_table
+
+    console = Console()
+    states = read_states(results)
+    console.print(status_table(states))
+    for state in states:
+        if state.state in ("running", "failed"):
+            text = f"{state.state}: {state.method}, {state.dataset}, seed {state.seed}: {state.detail}"
+            console.print(text, markup=False, soft_wrap=True)
+
+
+def _named(entries: tuple[str, ...], option: str) -> dict[str, str]:
+    for entry in entries:
+        if "=" not in entry:
+            raise UserError(f"{option} {entry!r} has no folder; write {option} name=folder.")
+    return dict(entry.split("=", 1) for entry in entries)
+
+
 def list_methods() -> None:
-    """List every method and ablation of the paper, and the tables they stand in."""
+    """List every experiment, and every method and ablation of the paper with the tables they stand in."""
     from rich.console import Console
     from rich.table import Table
 
     from gd_ray.methods import METHODS, TABLES
+    from trials.experiments import EXPERIMENTS
+
+    experiments = Table(box=None)
+    for column in ("experiment", "trials", "what it shows"):
+        experiments.add_column(column, justify="right" if column == "trials" else "left")
+    for experiment in EXPERIMENTS.values():
+        experiments.add_row(experiment.name, str(len(experiment.specs())), experiment.about)
+    Console(width=160).print(experiments, "")
 
     table = Table(box=None)
-    for column in ("name", "title", "previous model", "teacher", "Q", "balancing", "fine-tuned", "external", "tables"):
+    for column in (
+        "method",
+        "title",
+        "previous model",
+        "teacher",
+        "Q",
+        "balancing",
+        "fine-tuned",
+        "external",
+        "tables",
+    ):
         table.add_column(column)
     for method in METHODS.values():
         external = f"{method.previous_sampling} + {method.ood_sampling}" if method.external else "-"
@@ -78,7 +232,7 @@ def main() -> None:
     """Class-incremental learning with unlabeled data in the wild (ICCV 2019), as seeded trials."""
     try:
         tyro.extras.subcommand_cli_from_dict(
-            {"demo": demo, "list": list_methods, "prepare": prepare},
+            {"demo": demo, "list": list_methods, "plan": plan, "run": run, "prepare": prepare, "status": status},
             prog="gd-ray",
             description="Reproduce and extend 'Overcoming Catastrophic Forgetting with Unlabeled Data in the Wild'.",
         )

@@ -34,6 +34,25 @@ def trial_cost(spec: TrialSpec, train_per_class: int, test_per_class: int) -> li
     return steps
 
 
+def spec_cost(spec: TrialSpec) -> list[StepCost]:
+    """The cost on a data set of the usual size: 500 training and 100 test images of each class."""
+    return trial_cost(spec, spec.train_per_class or 500, spec.test_per_class or 100)
+
+
+def total_work(cost: list[StepCost]) -> float:
+    return sum(step.work for step in cost)
+
+
+def share_done(cost: list[StepCost], stage: int, step: str, done: int, total: int) -> float:
+    """The share of a trial's work that lies behind it, in the middle of a step."""
+    before = 0.0
+    for part in cost:
+        if (part.stage, part.step) == (stage, step):
+            return (before + part.work * done / total) / total_work(cost)
+        before += part.work
+    return before / total_work(cost)
+
+
 def _stage_cost(spec: TrialSpec, stage: int, per_class: int) -> list[StepCost]:
     method, num_prev = spec.rules, (stage - 1) * spec.task_size
     current = spec.task_size * per_class

@@ -1,6 +1,5 @@
 """Ray Tune: schedules the trials of an experiment, resumes them, retries them, and shows how far they are."""
 
-import json
 import os
 import threading
 import time
@@ -15,7 +14,8 @@ from rich.console import Console
 from gd_ray.errors import UserError
 from gd_ray.spec import TrialSpec
 from gd_ray.wild.ray_scoring import ScorerPool
-from trials.cost import trial_cost
+from trials.cost import spec_cost, total_work
+from trials.ledger import read_progress, write_failure, write_ledger
 from trials.results import finished, share
 from trials.sources import Places
 from trials.view import progress_bar
@@ -73,10 +73,27 @@ def run_experiment(name: str, specs: list[TrialSpec], options: RunOptions, conso
         return []
     _connect(options)
     check_jobs(open_jobs)
+    write_ledger(jobs[0].results, name, jobs[0].storage, [_ledger_row(job) for job in jobs])
     with _live(open_jobs, console):
         first = {job.spec.first_model_id: job for job in open_jobs if not job.first_model.exists()}
         _tune([job for job in first.values() if not job.checkpoint.exists()], options, first_stage=True)
-        return _tune(open_jobs, options)
+        failures = _tune(open_jobs, options)
+    for failure in failures:
+        write_failure(jobs[0].results, failure.spec.trial_id, failure.error, failure.log)
+    return failures
+
+
+def _ledger_row(job: Job) -> dict[str, Any]:
+    spec = job.spec
+    return {
+        "trial_id": spec.trial_id,
+        "method": spec.rules.name,
+        "dataset": spec.dataset,
+        "task_size": spec.task_size,
+        "seed": spec.seed,
+        "stages": spec.num_tasks,
+        "work": total_work(spec_cost(spec)),
+    }
 
 
 def _without_finished(jobs: list[Job]) -> list[Job]:
@@ -147,10 +164,11 @@ def _tune(jobs: list[Job], options: RunOptions, *, first_stage: bool = False) ->
     from ray import tune
 
     def resources(config: dict[str, Any]) -> Any:
-        spec = jobs[config["job"]].spec
-        own = {"CPU": options.cpus, **({"GPU": options.gpus} if options.gpus else {})}
-        scores = spec.rules.external and not first_stage
-        return tune.PlacementGroupFactory([own, *(options.pool.bundles() if scores else [])])
+        scorers = options.pool.bundles() if jobs[config["job"]].spec.rules.external and not first_stage else []
+        # A trial waits while its scorers work, so a trial without scorers may have their CPUs too.
+        spare = 0.0 if scorers else options.scorers * options.scorer_cpus
+        own = {"CPU": options.cpus + spare, **({"GPU": options.gpus} if options.gpus else {})}
+        return tune.PlacementGroupFactory([own, *scorers])
 
     def trial(config: dict[str, Any]) -> None:
         run_job(jobs[config["job"]], first_stage_only=first_stage)
@@ -180,25 +198,25 @@ def _tune(jobs: list[Job], options: RunOptions, *, first_stage: bool = False) ->
 @contextmanager
 def _live(jobs: list[Job], console: Console) -> Iterator[None]:
     """A bar over the work of all jobs, moved by what the trials write about themselves."""
-    work = [_work_by_step(job.spec) for job in jobs]
+    work = {job.spec.trial_id: total_work(spec_cost(job.spec)) for job in jobs}
     stop = threading.Event()
     with progress_bar(console) as progress:
-        bar = progress.add_task("", total=sum(sum(steps.values()) for steps in work))
+        bar = progress.add_task("starting", total=sum(work.values()))
 
         def watch() -> None:
             while not stop.wait(1.0):
-                done, running = 0.0, []
                 over = finished(jobs[0].results)
-                for job, steps in zip(jobs, work, strict=True):
-                    if job.spec.trial_id in over:
-                        done += sum(steps.values())
-                        continue
-                    state = read_progress(job.progress)
-                    if state is not None:
-                        done += _work_done(steps, state)
+                done = sum(work[job.spec.trial_id] for job in jobs if job.spec.trial_id in over)
+                running = []
+                for job in jobs:
+                    state = read_progress(job.storage, job.spec.trial_id)
+                    if state is not None and job.spec.trial_id not in over:
+                        done += work[job.spec.trial_id] * state["share"]
                         place = f"stage {state['stage']} of {job.spec.num_tasks}, {state['step']}"
-                        running.append(f"{state['method']} seed {job.spec.seed}: {place}")
-                progress.update(bar, completed=done, description=f"{len(over)} done, " + "; ".join(running[:3]))
+                        running.append(f"{job.spec.rules.title} seed {job.spec.seed}: {place}")
+                count = sum(job.spec.trial_id in over for job in jobs)
+                text = "; ".join([f"{count} of {len(jobs)} trials", *running[:3]])
+                progress.update(bar, completed=done, description=text)
 
         thread = threading.Thread(target=watch, daemon=True)
         thread.start()
@@ -207,25 +225,3 @@ def _live(jobs: list[Job], console: Console) -> Iterator[None]:
         finally:
             stop.set()
             thread.join()
-
-
-def read_progress(path: Path) -> dict[str, Any] | None:
-    try:
-        state: dict[str, Any] = json.loads(path.read_text())
-        return state
-    except (OSError, ValueError):
-        return None
-
-
-def _work_by_step(spec: TrialSpec) -> dict[tuple[int, str], float]:
-    steps = trial_cost(spec, spec.train_per_class or 500, spec.test_per_class or 100)
-    return {(step.stage, step.step): step.work for step in steps}
-
-
-def _work_done(work: dict[tuple[int, str], float], state: dict[str, Any]) -> float:
-    done = 0.0
-    for key, amount in work.items():
-        if key == (state["stage"], state["step"]):
-            return done + amount * float(state["done"]) / float(state["total"])
-        done += amount
-    return done

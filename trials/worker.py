@@ -9,6 +9,7 @@ from pathlib import Path
 from gd_ray.progress import Report
 from gd_ray.spec import TrialSpec
 from gd_ray.wild.ray_scoring import ScorerPool
+from trials.cost import share_done, spec_cost
 from trials.sources import Places
 
 
@@ -47,6 +48,7 @@ def run_job(job: Job, *, first_stage_only: bool = False) -> None:
     from gd_ray.results import StageResult
     from gd_ray.trial import run_trial
     from gd_ray.wild.ray_scoring import ray_scorer
+    from trials.ledger import clear_failure
     from trials.results import write_stages, write_trial
 
     threads = max(1, int(job.cpus))
@@ -79,6 +81,7 @@ def run_job(job: Job, *, first_stage_only: bool = False) -> None:
     if not first_stage_only:
         write_stages(job.results, job.experiment, spec, result.stages)
         write_trial(job.results, job.experiment, result, device, threads)
+        clear_failure(job.results, spec.trial_id)
         job.checkpoint.unlink(missing_ok=True)
     job.progress.unlink(missing_ok=True)
 
@@ -86,6 +89,7 @@ def run_job(job: Job, *, first_stage_only: bool = False) -> None:
 def _reporter(job: Job, seconds: float = 2.0) -> Report:
     """Writes how far the trial is to a file of its own, now and then."""
     last = 0.0
+    cost = spec_cost(job.spec)
 
     def report(stage: int, step: str, done: int, total: int) -> None:
         nonlocal last
@@ -93,7 +97,8 @@ def _reporter(job: Job, seconds: float = 2.0) -> Report:
         if now - last < seconds:
             return
         last = now
-        state = {"stage": stage, "step": step, "done": done, "total": total, "time": now, "method": job.spec.rules.name}
+        share = share_done(cost, stage, step, done, total)
+        state = {"stage": stage, "step": step, "done": done, "total": total, "share": share, "time": now}
         temporary = job.progress.with_suffix(f".{os.getpid()}.tmp")
         temporary.write_text(json.dumps(state))
         temporary.replace(job.progress)

@@ -1,0 +1,94 @@
+import pytest
+
+from gd_ray.errors import UserError
+from gd_ray.methods import TABLES
+from trials.experiments import EXPERIMENTS, experiment_named
+from trials.grid import read_grid, selected, with_settings
+
+
+def specs(name):
+    return EXPERIMENTS[name].specs()
+
+
+def test_the_sizes_of_the_papers_grids():
+    sizes = {name: len({spec.trial_id for spec in experiment.specs()}) for name, experiment in EXPERIMENTS.items()}
+    assert sizes["table1"] == 10 * 3 * (10 + 9)
+    assert (sizes["table2"], sizes["table3"], sizes["table4"], sizes["table5"]) == (40, 50, 40, 50)
+    assert sizes["ood-ratio"] == 11 * (10 + 9)
+    assert sizes["validation"] == 11
+    assert sizes["smoke"] == 10
+
+
+def test_trials_shared_between_experiments_are_the_same():
+    table1 = {spec.trial_id for spec in specs("table1")}
+    assert table1 == {spec.trial_id for spec in specs("curves")}
+    shared = {spec.trial_id for spec in specs("table5")} & table1
+    assert len(shared) == 20  # gd and gd+ext, ten seeds
+    ratios = {spec.trial_id for spec in specs("ood-ratio")}
+    assert len(ratios & table1) == 19  # ratio 0.7 on both data sets
+
+
+def test_imagenet_reports_seeds_1_to_9_and_validates_on_0():
+    assert {spec.seed for spec in specs("table1") if spec.dataset == "imagenet32"} == set(range(1, 10))
+    assert {spec.seed for spec in specs("validation")} == {0}
+
+
+def test_the_papers_sizes_are_the_defaults_everywhere():
+    for name in ("table1", "table2", "table3", "table4", "table5", "ood-ratio", "distance", "validation"):
+        for spec in specs(name):
+            assert (spec.depth, spec.width, spec.epoch_factor, spec.window) == (16, 2, 1.0, 1_000_000)
+
+
+def test_settings_and_conditions():
+    found = selected(specs("table1"), ["dataset=cifar100", "seed=0,1", "method=gd,gd+ext", "task_size=10"])
+    assert len(found) == 4
+    swept = with_settings(found, ["ood_ratio=0.5,0.6", "epoch_factor=0.1"])
+    assert len(swept) == 2 + 4  # the ratio does not matter to gd
+    assert {spec.epoch_factor for spec in swept} == {0.1}
+
+
+def test_a_grid_from_yaml(tmp_path):
+    file = tmp_path / "mine.yaml"
+    file.write_text("method: [gd, gd+ext]\nseed: [0, 1, 2]\ntask_size: 20\n")
+    name, found = read_grid(str(file))
+    assert name == "mine"
+    assert len(found) == 6
+    assert {spec.task_size for spec in found} == {20}
+
+
+@pytest.mark.parametrize(
+    ("entry", "says"),
+    [
+        ("ood=1", "grid key 'ood' does not exist; did you mean 'ood_ratio'"),
+        ("ood_ratio", "has no value"),
+        ("ood_ratio=2", "ood_ratio 2.0 is outside"),
+        ("seed=x", "seed 'x' must be a whole number"),
+    ],
+)
+def test_bad_settings(entry, says):
+    with pytest.raises(UserError, match=says):
+        with_settings(specs("smoke"), [entry])
+
+
+def test_bad_grids(tmp_path):
+    with pytest.raises(UserError, match="experiment 'tabel2' does not exist; did you mean 'table2'"):
+        experiment_named("tabel2")
+    with pytest.raises(UserError, match="leaves no trial"):
+        selected(specs("smoke"), ["seed=77"])
+    with pytest.raises(UserError, match="names 'seed' twice"):
+        with_settings(specs("smoke"), ["seed=1", "seed=2"])
+    with pytest.raises(UserError, match="cannot be read"):
+        read_grid(str(tmp_path / "none.yaml"))
+    (tmp_path / "bad.yaml").write_text("a: [1")
+    with pytest.raises(UserError, match="is no YAML"):
+        read_grid(str(tmp_path / "bad.yaml"))
+    (tmp_path / "list.yaml").write_text("- 1")
+    with pytest.raises(UserError, match="holds no keys"):
+        read_grid(str(tmp_path / "list.yaml"))
+    (tmp_path / "key.yaml").write_text("metod: gd")
+    with pytest.raises(UserError, match="did you mean 'method'"):
+        read_grid(str(tmp_path / "key.yaml"))
+
+
+def test_table_rows_are_the_papers():
+    assert [spec.rules.name for spec in specs("smoke")] == list(TABLES[1])

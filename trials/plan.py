@@ -1,0 +1,51 @@
+"""`gd-ray plan`: what an experiment costs, from its specs and a short measurement."""
+
+from time import perf_counter
+
+from rich.console import Console
+
+from gd_ray.spec import TrialSpec
+from trials.cost import spec_cost, total_work
+from trials.results import finished
+
+
+def print_plan(name: str, specs: list[TrialSpec], results: str, at_once: int, images_per_second: float | None) -> None:
+    console = Console(soft_wrap=True, highlight=False)
+    done = finished(results)
+    left = [spec for spec in specs if spec.trial_id not in done]
+    costs = [spec_cost(spec) for spec in left]
+    steps = [step for cost in costs for step in cost]
+    trained = sum(step.images for step in steps if step.step in ("teacher", "model", "fine-tune"))
+    scored = sum(step.images for step in steps if step.step == "score")
+    console.print(f"{name}: {len(specs)} trials, {len(specs) - len(left)} finished, {len(left)} to run.")
+    console.print(f"Images to train on: {trained / 1e6:.1f} million; to score: {scored / 1e6:.1f} million.")
+    if not left:
+        return
+    work = sum(total_work(cost) for cost in costs)
+    if images_per_second is None:
+        rate, source = measured_rate(left[0]), "measured just now with one thread of this machine"
+    else:
+        rate, source = images_per_second, "as given"
+    hours = work / rate / at_once / 3600
+    console.print(
+        f"About {hours:.1f} hours with {at_once} trials at once, at {rate:.0f} forward passes per second ({source})."
+    )
+
+
+def measured_rate(spec: TrialSpec, seconds: float = 1.0) -> float:
+    """Forward passes of the spec's network per second, one thread, this machine."""
+    import torch
+
+    from gd_ray.network import WideResNet
+    from gd_ray.seeding import Purpose, generator
+
+    torch.set_num_threads(1)
+    network = WideResNet(spec.depth, spec.width, 0.0, spec.num_classes, generator(0, 1, Purpose.INITIALISATION)).eval()
+    batch = torch.zeros(64, 3, 32, 32).contiguous(memory_format=torch.channels_last)
+    with torch.inference_mode():
+        network(batch)
+        images, started = 0, perf_counter()
+        while perf_counter() - started < seconds:
+            network(batch)
+            images += len(batch)
+        return images / (perf_counter() - started)
