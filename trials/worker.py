@@ -67,23 +67,25 @@ def run_job(job: Job, *, first_stage_only: bool = False) -> None:
             write_stages(job.results, job.experiment, spec, checkpoint.results)
         checkpoint.save(target)
 
-    result = run_trial(
-        spec,
-        data,
-        stream,
-        on_stage=on_stage,
-        on_progress=_reporter(job),
-        resume=Checkpoint.load(found[0]) if found else None,
-        last_stage=1 if first_stage_only else None,
-        device=device,
-        scorer=ray_scorer(job.pool),
-    )
+    try:
+        result = run_trial(
+            spec,
+            data,
+            stream,
+            on_stage=on_stage,
+            on_progress=_reporter(job),
+            resume=Checkpoint.load(found[0]) if found else None,
+            last_stage=1 if first_stage_only else None,
+            device=device,
+            scorer=ray_scorer(job.pool),
+        )
+    finally:
+        job.progress.unlink(missing_ok=True)
     if not first_stage_only:
         write_stages(job.results, job.experiment, spec, result.stages)
         write_trial(job.results, job.experiment, result, device, threads)
         clear_failure(job.results, spec.trial_id)
         job.checkpoint.unlink(missing_ok=True)
-    job.progress.unlink(missing_ok=True)
 
 
 def _reporter(job: Job, seconds: float = 2.0) -> Report:

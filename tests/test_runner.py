@@ -1,0 +1,170 @@
+"""Experiments on Ray Tune: results equal to single-process runs, and nothing lost when something dies."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from rich.console import Console
+
+from gd_ray.trial import run_trial
+from trials.experiments import small_spec
+from trials.ledger import read_states
+from trials.results import stages_table
+from trials.runner import RunOptions, run_experiment
+from trials.sources import Places
+
+KINDS = ("stages", "confusions", "samples", "trials")
+# What may differ between two runs of a trial: times, and where it ran.
+VARIABLE = ("seconds", "host", "device", "threads", "git_revision", "python", "torch", "ray", "numpy")
+
+
+def tiny(method, seed=0, **changes):
+    small = {"num_classes": 6, "task_size": 2, "train_per_class": 8, "test_per_class": 4, "coreset_size": 8}
+    size = {"stream": "glyphs:600", "window": 200, "batch_size": 8, "epoch_factor": 0.01}
+    return small_spec(method, seed, **{**small, **size, **changes})
+
+
+def frame(results, kind):
+    rows = pd.read_parquet(results / kind)
+    rows = rows[[name for name in rows.columns if not name.startswith(VARIABLE)]]
+    return rows.sort_values(
+        [name for name in ("trial_id", "stage", "task", "position", "true_class", "predicted_class") if name in rows]
+    ).reset_index(drop=True)
+
+
+def alone(specs, storage):
+    """The stages of each trial run in this process."""
+    places = Places(storage=str(storage))
+    tables = []
+    for spec in specs:
+        data = places.load_data(spec.dataset, spec.train_per_class, spec.test_per_class)
+        stream = places.open_stream(spec.stream) if spec.rules.external else None
+        table = stages_table(spec, run_trial(spec, data, stream).stages).to_pandas()
+        table.insert(0, "trial_id", spec.trial_id)
+        tables.append(table)
+    rows = pd.concat(tables)
+    rows = rows[[name for name in rows.columns if not name.startswith(VARIABLE)]]
+    return rows.sort_values(["trial_id", "stage", "task"]).reset_index(drop=True)
+
+
+@pytest.fixture(scope="module")
+def ray():
+    import ray
+
+    from gd_ray.wild.ray_data import start_ray
+
+    start_ray(num_cpus=2)
+    yield ray
+    ray.shutdown()
+
+
+def options(folder, **changes):
+    return RunOptions(results=str(folder / "results"), storage=str(folder / "storage"), **changes)
+
+
+@pytest.fixture(scope="module")
+def finished_run(ray, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("run")
+    specs = [tiny(method) for method in ("baseline", "gd", "gd+ext")]
+    broken = tiny("lwf", learning_rate=1e30)
+    failures = run_experiment("mine", [*specs, broken], options(folder, retries=0), Console(quiet=True))
+    return folder, specs, broken, failures
+
+
+def test_results_equal_those_of_single_process_runs(finished_run):
+    folder, specs, _, _ = finished_run
+    found = frame(folder / "results", "stages").drop(columns="experiment")
+    pd.testing.assert_frame_equal(found, alone(specs, folder / "storage"), check_exact=True)
+
+
+def test_a_failed_trial_stops_no_other_and_is_told_in_one_line(finished_run):
+    folder, specs, broken, failures = finished_run
+    assert [failure.spec.trial_id for failure in failures] == [broken.trial_id]
+    assert "learning_rate 1e+30 made the teacher loss of stage 1 not finite; lower it." in failures[0].error
+    assert "\n" not in failures[0].error
+    assert Path(failures[0].log).exists()
+    states = {state.trial_id: state for state in read_states(str(folder / "results"))}
+    assert {states[spec.trial_id].state for spec in specs} == {"done"}
+    assert states[broken.trial_id].state == "failed"
+    assert "learning_rate" in states[broken.trial_id].detail
+
+
+def test_methods_share_their_first_models_and_leave_no_checkpoint_behind(finished_run):
+    folder, *_ = finished_run
+    assert len(list((folder / "storage" / "first-models").glob("*.pt"))) == 2  # plain and calibrated
+    assert not list((folder / "storage" / "checkpoints").glob("*.pt"))
+    assert not list(folder.rglob("*.tmp"))
+
+
+def test_a_second_run_computes_nothing_and_another_experiment_shares(finished_run):
+    folder, specs, *_ = finished_run
+    before = {path: path.stat().st_mtime_ns for path in (folder / "results" / "stages").rglob("*.parquet")}
+    assert run_experiment("mine", specs, options(folder), Console(quiet=True)) == []
+    assert run_experiment("other", specs[:1], options(folder), Console(quiet=True)) == []
+    after = {path: path.stat().st_mtime_ns for path in (folder / "results" / "stages").rglob("*.parquet")}
+    assert before.items() <= after.items()
+    assert len(after) == len(before) + 1
+    for kind in KINDS:
+        assert (folder / "results" / kind / "experiment=other" / f"{specs[0].trial_id}.parquet").exists()
+
+
+DRIVER = """
+import sys
+sys.path.insert(0, sys.argv[2])
+from pathlib import Path
+from rich.console import Console
+from test_runner import options, tiny
+from trials.runner import run_experiment
+specs = [tiny(method, epoch_factor=0.05) for method in ("gd", "lwf")]
+run_experiment("killed", specs, options(Path(sys.argv[1])), Console())
+"""
+
+
+def test_a_killed_driver_goes_on_where_it_was(tmp_path):
+    command = [sys.executable, "-c", DRIVER, str(tmp_path), os.path.dirname(__file__)]
+    driver = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+    stages = tmp_path / "results" / "stages"
+    deadline = time.time() + 200
+    while time.time() < deadline:  # until some trial has finished its second stage
+        done = (
+            [pd.read_parquet(file)["stage"].max() for file in stages.rglob("[!.]*.parquet")] if stages.exists() else []
+        )
+        if done and max(done) >= 2:
+            break
+        time.sleep(0.2)
+    os.killpg(driver.pid, signal.SIGKILL)
+    driver.wait()
+    time.sleep(5)  # Ray's own processes notice and leave
+    specs = [tiny(method, epoch_factor=0.05) for method in ("gd", "lwf")]
+    half = {file: file.stat().st_mtime_ns for file in (tmp_path / "storage" / "checkpoints").glob("*.pt")}
+    assert half
+    assert subprocess.run(command, capture_output=True, timeout=240).returncode == 0
+    found = frame(tmp_path / "results", "stages").drop(columns="experiment")
+    pd.testing.assert_frame_equal(found, alone(specs, tmp_path / "storage"), check_exact=True)
+
+
+def test_bad_options_are_told_before_any_trial(ray, tmp_path):
+    from gd_ray.errors import UserError
+
+    cases = [
+        (options(tmp_path, gpus=1), tiny("gd"), "gpus 1 are asked for each trial, but the cluster has 0"),
+        (options(tmp_path, cpus=64), tiny("gd"), "cpus 64.5 are asked for each trial, but the cluster has 2"),
+        (options(tmp_path), tiny("gd+ext", stream="nowhere"), "stream 'streams/nowhere' has no manifest.json"),
+        (options(tmp_path), tiny("gd", dataset="cifar10"), "dataset 'cifar10' does not exist; did you mean 'cifar100'"),
+        (options(tmp_path), tiny("gd", train_per_class=None, dataset="cifar100"), "holds neither cifar-100-python"),
+        (options(tmp_path), tiny("gd+ext", window=10), "window 10 offers 10 images"),
+    ]
+    for settings, spec, says in cases:
+        with pytest.raises(UserError, match=says) as error:
+            run_experiment("bad", [spec], settings, Console(quiet=True))
+        assert "\n" not in str(error.value)
+    assert not (tmp_path / "results" / "stages").exists()
+    blocked = tmp_path / "file"
+    blocked.write_text("no folder")
+    with pytest.raises(UserError, match="cannot be written"):
+        run_experiment("bad", [tiny("gd")], RunOptions(results=str(blocked)), Console(quiet=True))
