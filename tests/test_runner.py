@@ -14,8 +14,9 @@ from rich.console import Console
 from gd_ray.trial import run_trial
 from trials.experiments import small_spec
 from trials.ledger import read_states
+from trials.options import Cluster
 from trials.results import stages_table
-from trials.runner import RunOptions, run_experiment
+from trials.runner import run_experiment
 from trials.sources import Places
 
 KINDS = ("stages", "confusions", "samples", "trials")
@@ -63,8 +64,9 @@ def ray():
     ray.shutdown()
 
 
-def options(folder, **changes):
-    return RunOptions(results=str(folder / "results"), storage=str(folder / "storage"), **changes)
+def run(name, specs, folder, **changes):
+    cluster = Cluster(storage=str(folder / "storage"), **changes)
+    return run_experiment(name, specs, str(folder / "results"), cluster, Console(quiet=True))
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +74,7 @@ def finished_run(ray, tmp_path_factory):
     folder = tmp_path_factory.mktemp("run")
     specs = [tiny(method) for method in ("baseline", "gd", "gd+ext")]
     broken = tiny("lwf", learning_rate=1e30)
-    failures = run_experiment("mine", [*specs, broken], options(folder, retries=0), Console(quiet=True))
+    failures = run("mine", [*specs, broken], folder, retries=0)
     return folder, specs, broken, failures
 
 
@@ -104,8 +106,8 @@ def test_methods_share_their_first_models_and_leave_no_checkpoint_behind(finishe
 def test_a_second_run_computes_nothing_and_another_experiment_shares(finished_run):
     folder, specs, *_ = finished_run
     before = {path: path.stat().st_mtime_ns for path in (folder / "results" / "stages").rglob("*.parquet")}
-    assert run_experiment("mine", specs, options(folder), Console(quiet=True)) == []
-    assert run_experiment("other", specs[:1], options(folder), Console(quiet=True)) == []
+    assert run("mine", specs, folder) == []
+    assert run("other", specs[:1], folder) == []
     after = {path: path.stat().st_mtime_ns for path in (folder / "results" / "stages").rglob("*.parquet")}
     assert before.items() <= after.items()
     assert len(after) == len(before) + 1
@@ -117,11 +119,9 @@ DRIVER = """
 import sys
 sys.path.insert(0, sys.argv[2])
 from pathlib import Path
-from rich.console import Console
-from test_runner import options, tiny
-from trials.runner import run_experiment
+from test_runner import run, tiny
 specs = [tiny(method, epoch_factor=0.05) for method in ("gd", "lwf")]
-run_experiment("killed", specs, options(Path(sys.argv[1])), Console())
+run("killed", specs, Path(sys.argv[1]))
 """
 
 
@@ -152,19 +152,19 @@ def test_bad_options_are_told_before_any_trial(ray, tmp_path):
     from gd_ray.errors import UserError
 
     cases = [
-        (options(tmp_path, gpus=1), tiny("gd"), "gpus 1 are asked for each trial, but the cluster has 0"),
-        (options(tmp_path, cpus=64), tiny("gd"), "cpus 64.5 are asked for each trial, but the cluster has 2"),
-        (options(tmp_path), tiny("gd+ext", stream="nowhere"), "stream 'streams/nowhere' has no manifest.json"),
-        (options(tmp_path), tiny("gd", dataset="cifar10"), "dataset 'cifar10' does not exist; did you mean 'cifar100'"),
-        (options(tmp_path), tiny("gd", train_per_class=None, dataset="cifar100"), "holds neither cifar-100-python"),
-        (options(tmp_path), tiny("gd+ext", window=10), "window 10 offers 10 images"),
+        ({"gpus": 1}, tiny("gd"), "gpus 1 are asked for each trial, but the cluster has 0"),
+        ({"cpus": 64}, tiny("gd"), "cpus 64.5 are asked for each trial, but the cluster has 2"),
+        ({}, tiny("gd+ext", stream="nowhere"), "streams/nowhere' has no manifest.json"),
+        ({}, tiny("gd", dataset="cifar10"), "dataset 'cifar10' does not exist; did you mean 'cifar100'"),
+        ({}, tiny("gd", train_per_class=None, dataset="cifar100"), "holds neither cifar-100-python"),
+        ({}, tiny("gd+ext", window=10), "window 10 offers 10 images"),
     ]
     for settings, spec, says in cases:
         with pytest.raises(UserError, match=says) as error:
-            run_experiment("bad", [spec], settings, Console(quiet=True))
+            run("bad", [spec], tmp_path, **settings)
         assert "\n" not in str(error.value)
     assert not (tmp_path / "results" / "stages").exists()
     blocked = tmp_path / "file"
     blocked.write_text("no folder")
     with pytest.raises(UserError, match="cannot be written"):
-        run_experiment("bad", [tiny("gd")], RunOptions(results=str(blocked)), Console(quiet=True))
+        run_experiment("bad", [tiny("gd")], str(blocked), Cluster(), Console(quiet=True))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import tyro
 
 from gd_ray.errors import UserError
+from trials.options import Cluster
 
 if TYPE_CHECKING:
     from gd_ray.spec import TrialSpec
@@ -71,32 +72,6 @@ class Selection:
         )
 
 
-@dataclass(frozen=True)
-class Cluster:
-    """Where trials run and what each gets."""
-
-    address: str | None = None
-    """Of a running Ray cluster, such as 'auto' or ray://host:10001; a Ray of its own on this machine without it."""
-    storage: str = "storage"
-    """Shared folder for checkpoints, first models and logs."""
-    cpus: float = 0.5
-    """CPUs of a trial; torch uses as many threads (at least one)."""
-    gpus: float = 0.0
-    """GPUs of a trial; a fraction lets several share one."""
-    scorers: int = 1
-    """Ray Data actors that score the stream for a trial."""
-    scorer_cpus: float = 0.5
-    """CPUs of a scorer."""
-    scorer_gpus: float = 0.0
-    """GPUs of a scorer."""
-    retries: int = 2
-    """Times that a failed trial is started again from its last stage."""
-    data: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
-    """Where a data set lies, as name=folder; data/NAME without it; may be repeated."""
-    stream: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
-    """Where a prepared stream lies, as name=folder; streams/NAME without it; may be repeated."""
-
-
 def run(selection: tyro.conf.OmitArgPrefixes[Selection], cluster: tyro.conf.OmitArgPrefixes[Cluster]) -> None:
     """Run an experiment on Ray: every trial that is not finished, as many at once as fit.
 
@@ -109,26 +84,12 @@ def run(selection: tyro.conf.OmitArgPrefixes[Selection], cluster: tyro.conf.Omit
     """
     from rich.console import Console
 
-    from trials.runner import RunOptions, run_experiment
-    from trials.sources import Places
+    from trials.runner import run_experiment
     from trials.summary import accuracy_table
 
     name, specs = selection.specs()
-    places = Places(_named(cluster.data, "--data"), _named(cluster.stream, "--stream"), cluster.storage)
-    options = RunOptions(
-        results=selection.results,
-        storage=cluster.storage,
-        address=cluster.address,
-        cpus=cluster.cpus,
-        gpus=cluster.gpus,
-        scorers=cluster.scorers,
-        scorer_cpus=cluster.scorer_cpus,
-        scorer_gpus=cluster.scorer_gpus,
-        retries=cluster.retries,
-        places=places,
-    )
     console = Console()
-    failures = run_experiment(name, specs, options, console)
+    failures = run_experiment(name, specs, selection.results, cluster, console)
     for failure in failures:
         text = f"Failed: {failure.spec.rules.title}, seed {failure.spec.seed}: {failure.error} (log: {failure.log})"
         console.print(text, markup=False, soft_wrap=True)
@@ -174,13 +135,6 @@ def status(results: tyro.conf.Positional[str] = "results") -> None:
         if state.state in ("running", "failed"):
             text = f"{state.state}: {state.method}, {state.dataset}, seed {state.seed}: {state.detail}"
             console.print(text, markup=False, soft_wrap=True)
-
-
-def _named(entries: tuple[str, ...], option: str) -> dict[str, str]:
-    for entry in entries:
-        if "=" not in entry:
-            raise UserError(f"{option} {entry!r} has no folder; write {option} name=folder.")
-    return dict(entry.split("=", 1) for entry in entries)
 
 
 def list_methods() -> None:

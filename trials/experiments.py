@@ -69,17 +69,17 @@ def small_spec(method: str, seed: int, **changes: object) -> TrialSpec:
     small: dict[str, object] = {
         "dataset": "glyphs",
         "stream": "glyphs:6000",
-        "num_classes": 9,
-        "task_size": 3,
+        "num_classes": 15,
+        "task_size": 5,
         "train_per_class": 100,
         "test_per_class": 100,
-        "coreset_size": 45,
+        "coreset_size": 75,
         "window": 2000,
         "depth": 10,
         "width": 1,
         "dropout": 0.0,
         "batch_size": 16,
-        "epoch_factor": 0.1,
+        "epoch_factor": 0.08,
         "learning_rate": 0.05,
     }
     return TrialSpec(method=method, seed=seed, **{**small, **changes})  # type: ignore[arg-type]

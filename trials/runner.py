@@ -5,7 +5,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,30 +16,11 @@ from gd_ray.spec import TrialSpec
 from gd_ray.wild.ray_scoring import ScorerPool
 from trials.cost import spec_cost, total_work
 from trials.ledger import read_progress, write_failure, write_ledger
+from trials.options import Cluster, named
 from trials.results import finished, share
 from trials.sources import Places
 from trials.view import progress_bar
 from trials.worker import Job, run_job
-
-
-@dataclass(frozen=True, kw_only=True)
-class RunOptions:
-    """Where a run happens and what each trial gets."""
-
-    results: str = "results"
-    storage: str = "storage"
-    address: str | None = None
-    cpus: float = 0.5
-    gpus: float = 0.0
-    scorers: int = 1
-    scorer_cpus: float = 0.5
-    scorer_gpus: float = 0.0
-    retries: int = 2
-    places: Places = field(default_factory=Places)
-
-    @property
-    def pool(self) -> ScorerPool:
-        return ScorerPool(scorers=self.scorers, cpus=self.scorer_cpus, gpus=self.scorer_gpus)
 
 
 @dataclass(frozen=True)
@@ -51,33 +32,29 @@ class Failure:
     log: str
 
 
-def run_experiment(name: str, specs: list[TrialSpec], options: RunOptions, console: Console) -> list[Failure]:
+def run_experiment(
+    name: str, specs: list[TrialSpec], results: str, cluster: Cluster, console: Console
+) -> list[Failure]:
     """Runs every trial that is not finished yet; trials of one first model after that model."""
-    jobs = [
-        Job(
-            spec,
-            name,
-            os.path.abspath(options.results) if "://" not in options.results else options.results,
-            os.path.abspath(options.storage),
-            replace(options.places, storage=os.path.abspath(options.storage)),
-            options.cpus,
-            options.gpus,
-            options.pool,
-        )
-        for spec in {spec.trial_id: spec for spec in specs}.values()
-    ]
-    _check_writable(options)
+    results = results if "://" in results else os.path.abspath(results)
+    storage = os.path.abspath(cluster.storage)
+    places = Places(named(cluster.data, "--data"), named(cluster.stream, "--stream"), storage)
+    pool = ScorerPool(scorers=cluster.scorers, cpus=cluster.scorer_cpus, gpus=cluster.scorer_gpus)
+    unique = {spec.trial_id: spec for spec in specs}.values()
+    jobs = [Job(spec, name, results, storage, places, cluster.cpus, pool) for spec in unique]
+    for folder in ("results", results), ("storage", storage):
+        _check_writable(*folder)
     open_jobs = _without_finished(jobs)
     console.print(f"{name}: {len(jobs)} trials, {len(jobs) - len(open_jobs)} of them finished already.")
     if not open_jobs:
         return []
-    _connect(options)
+    _connect(cluster)
     check_jobs(open_jobs)
     write_ledger(jobs[0].results, name, jobs[0].storage, [_ledger_row(job) for job in jobs])
     with _live(open_jobs, console):
         first = {job.spec.first_model_id: job for job in open_jobs if not job.first_model.exists()}
-        _tune([job for job in first.values() if not job.checkpoint.exists()], options, first_stage=True)
-        failures = _tune(open_jobs, options)
+        _tune([job for job in first.values() if not job.checkpoint.exists()], cluster, first_stage=True)
+        failures = _tune(open_jobs, cluster)
     for failure in failures:
         write_failure(jobs[0].results, failure.spec.trial_id, failure.error, failure.log)
     return failures
@@ -122,52 +99,49 @@ def check_jobs(jobs: list[Job]) -> None:
         check_inputs(spec, learned_data(spec, data[key]), streams.get(spec.stream))
 
 
-def _check_writable(options: RunOptions) -> None:
-    for name, folder in (("results", options.results), ("storage", options.storage)):
-        if "://" in folder:
-            continue
-        try:
-            Path(folder).mkdir(parents=True, exist_ok=True)
-            probe = Path(folder, f".probe-{os.getpid()}")
-            probe.touch()
-            probe.unlink()
-        except OSError as error:
-            raise UserError(
-                f"{name} {folder!r} cannot be written ({error.strerror}); choose another folder."
-            ) from error
+def _check_writable(name: str, folder: str) -> None:
+    if "://" in folder:
+        return
+    try:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        probe = Path(folder, f".probe-{os.getpid()}")
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        raise UserError(f"{name} {folder!r} cannot be written ({error.strerror}); choose another folder.") from error
 
 
-def _connect(options: RunOptions) -> None:
+def _connect(cluster: Cluster) -> None:
     import ray
 
     from gd_ray.wild.ray_data import start_ray
 
     os.environ.update(RAY_AIR_NEW_OUTPUT="0", TUNE_DISABLE_AUTO_CALLBACK_LOGGERS="1")
-    start_ray(**({"address": options.address} if options.address else {}))
+    start_ray(**({"address": cluster.address} if cluster.address else {}))
     available = ray.cluster_resources()  # type: ignore[no-untyped-call]
-    wanted = options.gpus + options.scorers * options.scorer_gpus
+    wanted = cluster.gpus + cluster.scorers * cluster.scorer_gpus
     if wanted > available.get("GPU", 0):
         raise UserError(
             f"gpus {wanted:g} are asked for each trial, but the cluster has {available.get('GPU', 0):g}; lower --gpus."
         )
-    wanted = options.cpus + options.scorers * options.scorer_cpus
+    wanted = cluster.cpus + cluster.scorers * cluster.scorer_cpus
     if wanted > available.get("CPU", 0):
         raise UserError(
             f"cpus {wanted:g} are asked for each trial, but the cluster has {available.get('CPU', 0):g}; lower --cpus."
         )
 
 
-def _tune(jobs: list[Job], options: RunOptions, *, first_stage: bool = False) -> list[Failure]:
+def _tune(jobs: list[Job], cluster: Cluster, *, first_stage: bool = False) -> list[Failure]:
     """One Tune trial for each job, as many at once as fit."""
     if not jobs:
         return []
     from ray import tune
 
     def resources(config: dict[str, Any]) -> Any:
-        scorers = options.pool.bundles() if jobs[config["job"]].spec.rules.external and not first_stage else []
+        scorers = jobs[0].pool.bundles() if jobs[config["job"]].spec.rules.external and not first_stage else []
         # A trial waits while its scorers work, so a trial without scorers may have their CPUs too.
-        spare = 0.0 if scorers else options.scorers * options.scorer_cpus
-        own = {"CPU": options.cpus + spare, **({"GPU": options.gpus} if options.gpus else {})}
+        spare = 0.0 if scorers else cluster.scorers * cluster.scorer_cpus
+        own = {"CPU": cluster.cpus + spare, **({"GPU": cluster.gpus} if cluster.gpus else {})}
         return tune.PlacementGroupFactory([own, *scorers])
 
     def trial(config: dict[str, Any]) -> None:
@@ -183,7 +157,7 @@ def _tune(jobs: list[Job], options: RunOptions, *, first_stage: bool = False) ->
             name=f"{wave}-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}",
             storage_path=f"{jobs[0].storage}/tune",
             verbose=0,
-            failure_config=tune.FailureConfig(max_failures=options.retries),
+            failure_config=tune.FailureConfig(max_failures=cluster.retries),
         ),
     )
     failures = []

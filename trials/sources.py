@@ -1,5 +1,6 @@
 """Where the data sets and streams that specs name really lie."""
 
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -12,11 +13,13 @@ DATASETS = ("cifar100", "glyphs")
 
 @dataclass(frozen=True)
 class Places:
-    """Folders by name; what is not named lies in `data/NAME` and `streams/NAME` below the working directory."""
+    """Folders by name; what is not named lies in `data/NAME` and `streams/NAME` below `base`."""
 
     data: dict[str, str] = field(default_factory=dict)
     streams: dict[str, str] = field(default_factory=dict)
     storage: str = "storage"
+    base: str = field(default_factory=os.getcwd)
+    """The user's working directory; a trial has another one."""
 
     def load_data(self, name: str, train_per_class: int | None, test_per_class: int | None) -> LabelledData:
         """A data set; of glyphs only the images asked for are drawn."""
@@ -27,14 +30,16 @@ class Places:
         if name == "cifar100":
             from gd_ray.data.cifar100 import load_cifar100
 
-            return load_cifar100(self.data.get(name, f"data/{name}"))
+            return load_cifar100(self._place(self.data.get(name, f"data/{name}")))
         raise unknown_name("dataset", name, DATASETS)
 
     def stream_address(self, name: str) -> str:
         """Where a stream lies; glyphs:N is made on demand, in the storage."""
-        if name in self.streams:
-            return self.streams[name]
-        return f"{self.storage}/streams/{name.replace(':', '-')}" if name.startswith("glyphs:") else f"streams/{name}"
+        made = f"{self.storage}/streams/{name.replace(':', '-')}"
+        return self._place(self.streams.get(name, made if name.startswith("glyphs:") else f"streams/{name}"))
+
+    def _place(self, address: str) -> str:
+        return address if "://" in address else os.path.join(self.base, address)
 
     def open_stream(self, name: str) -> WildStream:
         address = self.stream_address(name)

@@ -23,7 +23,6 @@ class Job:
     storage: str
     places: Places
     cpus: float
-    gpus: float
     pool: ScorerPool
 
     @property
