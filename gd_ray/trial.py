@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from gd_ray.allocator import keep_freed_memory
 from gd_ray.checkpoint import Checkpoint
 from gd_ray.coreset import class_quotas, select_coreset
 from gd_ray.data.image_set import LabelledData, Statistics
@@ -53,6 +54,7 @@ def run_trial(
     learned = learned_data(spec, data)
     check_inputs(spec, learned, stream)
     _check_device(device)
+    keep_freed_memory()
     coreset, model, results = np.empty(0, np.int64), None, []
     if resume is not None:
         resume.check_continues(spec)

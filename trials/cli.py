@@ -84,6 +84,7 @@ def run(selection: tyro.conf.OmitArgPrefixes[Selection], cluster: tyro.conf.Omit
     """
     from rich.console import Console
 
+    from trials.results import finished
     from trials.runner import run_experiment
     from trials.summary import accuracy_table
 
@@ -93,9 +94,11 @@ def run(selection: tyro.conf.OmitArgPrefixes[Selection], cluster: tyro.conf.Omit
     for failure in failures:
         text = f"Failed: {failure.spec.rules.title}, seed {failure.spec.seed}: {failure.error} (log: {failure.log})"
         console.print(text, markup=False, soft_wrap=True)
-    if len(failures) < len(specs):
+    left = {spec.trial_id for spec in specs} - set(finished(selection.results))
+    if len(left) < len(specs):
         console.print(accuracy_table(selection.results, name))
-    if failures:
+    if left:
+        console.print(f"{len(left)} trials are not finished; the same command goes on with them.")
         sys.exit(1)
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import product
 
 from gd_ray.errors import unknown_name
-from gd_ray.methods import METHODS, TABLES
+from gd_ray.methods import TABLES
 from gd_ray.spec import TrialSpec
 
 TASK_SIZES = (5, 10, 20)
@@ -125,6 +125,3 @@ def experiment_named(name: str) -> Experiment:
     if name not in EXPERIMENTS:
         raise unknown_name("experiment", name, EXPERIMENTS)
     return EXPERIMENTS[name]
-
-
-assert all(name in METHODS for name in DEMO_METHODS)

@@ -36,9 +36,11 @@ def measured_rate(spec: TrialSpec, seconds: float = 1.0) -> float:
     """Forward passes of the spec's network per second, one thread, this machine."""
     import torch
 
+    from gd_ray.allocator import keep_freed_memory
     from gd_ray.network import WideResNet
     from gd_ray.seeding import Purpose, generator
 
+    keep_freed_memory()
     torch.set_num_threads(1)
     network = WideResNet(spec.depth, spec.width, 0.0, spec.num_classes, generator(0, 1, Purpose.INITIALISATION)).eval()
     batch = torch.zeros(64, 3, 32, 32).contiguous(memory_format=torch.channels_last)

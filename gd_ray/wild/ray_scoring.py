@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
+from gd_ray.allocator import keep_freed_memory
 from gd_ray.data.image_set import Statistics
 from gd_ray.inference import BATCH
 from gd_ray.network import WideResNet
@@ -84,6 +85,7 @@ class _Scorer:
         import ray
         import torch
 
+        keep_freed_memory()
         torch.set_num_threads(max(1, int(pool.cpus)))
         weights, self.statistics, self.stream, self.plan = ray.get(work)
         device = "cuda" if ray.get_gpu_ids() and torch.cuda.is_available() else "cpu"
