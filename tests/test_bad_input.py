@@ -187,7 +187,7 @@ def test_a_checkpoint_that_is_no_checkpoint(tmp_path):
     torch.save(METHODS["gd"], tmp_path / "code.pt")  # an object, which a safe load refuses
     torch.save({"format": 1}, tmp_path / "empty.pt")
     torch.save(torch.zeros(3), tmp_path / "tensor.pt")
-    unreadable = dict.fromkeys(("torn.pt", "code.pt", "empty.pt", "tensor.pt"), "cannot be read")
+    unreadable = dict.fromkeys(("torn.pt", "code.pt", "empty.pt"), "cannot be read")
     for name, says in {"new.pt": "has format 99", "tensor.pt": "has format None", **unreadable}.items():
         with pytest.raises(UserError, match=says) as error:
             Checkpoint.load(tmp_path / name)

@@ -11,7 +11,7 @@ def gd_ray(*arguments, **options):
     return subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, **options)
 
 
-@pytest.mark.parametrize("command", [(), ("demo",), ("list",), ("prepare",)])
+@pytest.mark.parametrize("command", [(), ("demo",), ("list",), ("plan",), ("run",), ("prepare",), ("status",)])
 def test_help_teaches_and_comes_fast(command):
     started = time.perf_counter()
     done = gd_ray(*command, "--help")
@@ -48,7 +48,11 @@ def test_prepare_makes_a_stream_and_tells_about_it(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (("demo", "--seeds", "0"), "seeds 0 must be at least 1"),
+        (("run", "tabel1"), "experiment 'tabel1' does not exist; did you mean 'table1'?"),
+        (("run", "smoke", "--set", "ood=1"), "grid key 'ood' does not exist; did you mean 'ood_ratio'?"),
+        (("run", "smoke", "--cpus", "0"), "--cpus 0.0 must be at least 0.01"),
+        (("plan", "smoke", "--where", "seed=9"), "--where seed=9 leaves no trial"),
+        (("status", "nowhere"), "results 'nowhere' holds no experiment"),
         (("prepare", "nowhere", "out"), "source 'nowhere' does not exist"),
     ],
 )

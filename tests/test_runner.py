@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
+from gd_ray.checkpoint import Checkpoint
 from gd_ray.trial import run_trial
 from trials.experiments import small_spec
 from trials.ledger import read_states
@@ -120,7 +121,7 @@ import sys
 sys.path.insert(0, sys.argv[2])
 from pathlib import Path
 from test_runner import run, tiny
-specs = [tiny(method, epoch_factor=0.05) for method in ("gd", "lwf")]
+specs = [tiny(method, epoch_factor=0.1) for method in ("gd", "lwf")]
 run("killed", specs, Path(sys.argv[1]))
 """
 
@@ -128,24 +129,27 @@ run("killed", specs, Path(sys.argv[1]))
 def test_a_killed_driver_goes_on_where_it_was(tmp_path):
     command = [sys.executable, "-c", DRIVER, str(tmp_path), os.path.dirname(__file__)]
     driver = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
-    stages = tmp_path / "results" / "stages"
+    checkpoints = tmp_path / "storage" / "checkpoints"
     deadline = time.time() + 200
-    while time.time() < deadline:  # until some trial has finished its second stage
-        done = (
-            [pd.read_parquet(file)["stage"].max() for file in stages.rglob("[!.]*.parquet")] if stages.exists() else []
-        )
-        if done and max(done) >= 2:
-            break
-        time.sleep(0.2)
+    while not list(checkpoints.glob("[!.]*.pt")) and time.time() < deadline:  # some trial is past its second stage
+        time.sleep(0.1)
     os.killpg(driver.pid, signal.SIGKILL)
     driver.wait()
     time.sleep(5)  # Ray's own processes notice and leave
-    specs = [tiny(method, epoch_factor=0.05) for method in ("gd", "lwf")]
-    half = {file: file.stat().st_mtime_ns for file in (tmp_path / "storage" / "checkpoints").glob("*.pt")}
-    assert half
+    before = {
+        checkpoint.trial_id: {stage.stage: stage.seconds["model"] for stage in checkpoint.results if stage.stage > 1}
+        for checkpoint in map(Checkpoint.load, checkpoints.glob("[!.]*.pt"))
+    }
+    assert before
     assert subprocess.run(command, capture_output=True, timeout=240).returncode == 0
     found = frame(tmp_path / "results", "stages").drop(columns="experiment")
+    specs = [tiny(method, epoch_factor=0.1) for method in ("gd", "lwf")]
     pd.testing.assert_frame_equal(found, alone(specs, tmp_path / "storage"), check_exact=True)
+    # Stages that were finished are not computed again: their times are those of the first run.
+    timed = pd.read_parquet(tmp_path / "results" / "stages").set_index(["trial_id", "stage"])["seconds_model"]
+    for trial_id, stages in before.items():
+        for stage, seconds in stages.items():
+            assert set(timed.loc[(trial_id, stage)]) == {seconds}
 
 
 def test_bad_options_are_told_before_any_trial(ray, tmp_path):

@@ -32,7 +32,8 @@ class Cluster:
     stream: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
     """Where a prepared stream lies, as name=folder; streams/NAME without it; may be repeated."""
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
+        """Refuses values that cannot work. Not done on construction: the command line would wrap the sentence."""
         for name, low in {
             "cpus": 0.01,
             "gpus": 0,

@@ -36,6 +36,7 @@ def run_experiment(
     name: str, specs: list[TrialSpec], results: str, cluster: Cluster, console: Console
 ) -> list[Failure]:
     """Runs every trial that is not finished yet; trials of one first model after that model."""
+    cluster.check()
     results = results if "://" in results else os.path.abspath(results)
     storage = os.path.abspath(cluster.storage)
     places = Places(named(cluster.data, "--data"), named(cluster.stream, "--stream"), storage)
