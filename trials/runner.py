@@ -55,7 +55,8 @@ def run_experiment(
     with _live(open_jobs, console):
         first = {job.spec.first_model_id: job for job in open_jobs if not job.first_model.exists()}
         _tune([job for job in first.values() if not job.checkpoint.exists()], cluster, first_stage=True)
-        failures = _tune(open_jobs, cluster)
+        # The longest first: the last ones to run then keep all of the cluster busy.
+        failures = _tune(sorted(open_jobs, key=lambda job: -total_work(spec_cost(job.spec))), cluster)
     for failure in failures:
         write_failure(jobs[0].results, failure.spec.trial_id, failure.error, failure.log)
     return failures
