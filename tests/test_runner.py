@@ -116,35 +116,67 @@ def test_a_second_run_computes_nothing_and_another_experiment_shares(finished_ru
         assert (folder / "results" / kind / "experiment=other" / f"{specs[0].trial_id}.parquet").exists()
 
 
-DRIVER = """
-import sys
-sys.path.insert(0, sys.argv[2])
-from pathlib import Path
-from test_runner import run, tiny
-specs = [tiny(method, epoch_factor=0.1) for method in ("gd", "lwf")]
-run("killed", specs, Path(sys.argv[1]))
-"""
+GRID = "\n".join(
+    f"{key}: {value}"
+    for key, value in {**tiny("gd", epoch_factor=0.1).flat(), "method": "[gd, lwf]"}.items()
+    if not key.startswith("method_")
+)
+
+
+class Driver:
+    """`gd-ray run` of two trials in a process of its own, as a person would start it."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        (folder / "grid.yaml").write_text(GRID)
+        command = [sys.executable, "-c", "from trials.cli import main; main()", "run", "grid.yaml"]
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        self.process = subprocess.Popen(command, cwd=folder, start_new_session=True, **pipes)
+
+    def wait_for_checkpoint(self):
+        """Until some trial is past its second stage."""
+        deadline = time.time() + 200
+        while not self.checkpoints() and time.time() < deadline:
+            time.sleep(0.1)
+        assert self.checkpoints()
+
+    def checkpoints(self):
+        return list((self.folder / "storage" / "checkpoints").glob("[!.]*.pt"))
+
+    def signal(self, number):
+        os.killpg(self.process.pid, number)  # as a terminal does
+
+    def end(self):
+        out, err = self.process.communicate(timeout=240)
+        return self.process.returncode, out, err
+
+
+def specs_of_driver():
+    return [tiny(method, epoch_factor=0.1) for method in ("gd", "lwf")]
+
+
+def assert_as_if_undisturbed(folder):
+    found = frame(folder / "results", "stages").drop(columns="experiment")
+    pd.testing.assert_frame_equal(found, alone(specs_of_driver(), folder / "storage"), check_exact=True)
+    assert not list((folder / "results").rglob("*.tmp"))
+    assert not list((folder / "storage" / "progress").iterdir())
 
 
 def test_a_killed_driver_goes_on_where_it_was(tmp_path):
-    command = [sys.executable, "-c", DRIVER, str(tmp_path), os.path.dirname(__file__)]
-    driver = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
-    checkpoints = tmp_path / "storage" / "checkpoints"
-    deadline = time.time() + 200
-    while not list(checkpoints.glob("[!.]*.pt")) and time.time() < deadline:  # some trial is past its second stage
-        time.sleep(0.1)
-    os.killpg(driver.pid, signal.SIGKILL)
-    driver.wait()
+    driver = Driver(tmp_path)
+    driver.wait_for_checkpoint()
+    driver.signal(signal.SIGKILL)
+    driver.end()
     time.sleep(5)  # Ray's own processes notice and leave
     before = {
         checkpoint.trial_id: {stage.stage: stage.seconds["model"] for stage in checkpoint.results if stage.stage > 1}
-        for checkpoint in map(Checkpoint.load, checkpoints.glob("[!.]*.pt"))
+        for checkpoint in map(Checkpoint.load, driver.checkpoints())
     }
     assert before
-    assert subprocess.run(command, capture_output=True, timeout=240).returncode == 0
-    found = frame(tmp_path / "results", "stages").drop(columns="experiment")
-    specs = [tiny(method, epoch_factor=0.1) for method in ("gd", "lwf")]
-    pd.testing.assert_frame_equal(found, alone(specs, tmp_path / "storage"), check_exact=True)
+    code, out, err = Driver(tmp_path).end()
+    assert code == 0, err
+    assert "ACC" in out
+    assert_as_if_undisturbed(tmp_path)
     # Stages that were finished are not computed again: their times are those of the first run.
     timed = pd.read_parquet(tmp_path / "results" / "stages").set_index(["trial_id", "stage"])["seconds_model"]
     for trial_id, stages in before.items():
@@ -152,12 +184,23 @@ def test_a_killed_driver_goes_on_where_it_was(tmp_path):
             assert set(timed.loc[(trial_id, stage)]) == {seconds}
 
 
+def test_ctrl_c_stops_cleanly_and_two_runs_at_once_go_on_together(tmp_path):
+    stopped = Driver(tmp_path)
+    stopped.wait_for_checkpoint()
+    stopped.signal(signal.SIGINT)
+    code, _, err = stopped.end()
+    assert (code, err) == (130, "gd-ray: stopped; the same command goes on where it was.\n")
+    both = [Driver(tmp_path), Driver(tmp_path)]
+    assert [driver.end()[0] for driver in both] == [0, 0]
+    assert_as_if_undisturbed(tmp_path)
+
+
 def test_bad_options_are_told_before_any_trial(ray, tmp_path):
     from gd_ray.errors import UserError
 
     cases = [
-        ({"gpus": 1}, tiny("gd"), "gpus 1 are asked for each trial, but the cluster has 0"),
-        ({"cpus": 64}, tiny("gd"), "cpus 64.5 are asked for each trial, but the cluster has 2"),
+        ({"gpus": 1}, tiny("gd"), "ask for 2 GPUs for a trial and its scorers, but the cluster has 0"),
+        ({"cpus": 64}, tiny("gd"), "ask for 128 CPUs for a trial and its scorers, but the cluster has 2"),
         ({}, tiny("gd+ext", stream="nowhere"), "streams/nowhere' has no manifest.json"),
         ({}, tiny("gd", dataset="cifar10"), "dataset 'cifar10' does not exist; did you mean 'cifar100'"),
         ({}, tiny("gd", train_per_class=None, dataset="cifar100"), "holds neither cifar-100-python"),

@@ -79,7 +79,7 @@ def run(selection: tyro.conf.OmitArgPrefixes[Selection], cluster: tyro.conf.Omit
     last stage. Results are Parquet files under --results, readable while the experiment runs. Examples:
 
         gd-ray run demo
-        gd-ray run table1 --where dataset=cifar100 --gpus 0.25 --address auto --stream tinyimages=/streams/tiny
+        gd-ray run table1 --where dataset=cifar100 --address auto --gpus 0.25 --stream tinyimages=/streams/tiny
         gd-ray run table1 --where method=gd+ext --where task_size=10 --set ood_ratio=0.5,0.6
     """
     from rich.console import Console
@@ -121,7 +121,7 @@ def plan(
 
 
 def status(results: tyro.conf.Positional[str] = "results") -> None:
-    """Show how the experiments in a results folder stand: done, running, failed, waiting.
+    """Show how the experiments in a results folder stand: done, running, failed, waiting, and the time left.
 
     Args:
         results: The folder that 'gd-ray run --results' writes to.
@@ -130,14 +130,16 @@ def status(results: tyro.conf.Positional[str] = "results") -> None:
 
     from trials.ledger import read_states
     from trials.summary import status_table
+    from trials.view import running_table
 
     console = Console()
     states = read_states(results)
     console.print(status_table(states))
+    if any(state.state == "running" for state in states):
+        console.print("", running_table(states))
     for state in states:
-        if state.state in ("running", "failed"):
-            text = f"{state.state}: {state.method}, {state.dataset}, seed {state.seed}: {state.detail}"
-            console.print(text, markup=False, soft_wrap=True)
+        if state.state == "failed":
+            console.print(f"failed: {state.name}: {state.detail}", markup=False, soft_wrap=True)
 
 
 def list_methods() -> None:
@@ -197,5 +199,5 @@ def main() -> None:
         print(f"gd-ray: {error}", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt:
-        print("gd-ray: stopped.", file=sys.stderr)
+        print("gd-ray: stopped; the same command goes on where it was.", file=sys.stderr)
         sys.exit(130)

@@ -43,6 +43,11 @@ def total_work(cost: list[StepCost]) -> float:
     return sum(step.work for step in cost)
 
 
+def first_share(cost: list[StepCost]) -> float:
+    """The share of a trial's work that lies in its first stage, whose model trials may share."""
+    return total_work([step for step in cost if step.stage == 1]) / total_work(cost)
+
+
 def share_done(cost: list[StepCost], stage: int, step: str, done: int, total: int) -> float:
     """The share of a trial's work that lies behind it, in the middle of a step."""
     before = 0.0

@@ -12,11 +12,12 @@ from pyarrow import fs
 
 from gd_ray.errors import UserError
 from gd_ray.wild.manifest import filesystem_of
+from trials.progress import Progress, read_all_progress
 from trials.results import finished
 
 State = Literal["done", "running", "failed", "waiting"]
 _STALE = 120.0
-"""Seconds without a word after which a trial is no longer taken to be running."""
+"""Seconds without a word after which a trial is no longer taken to be running; clocks of machines may differ."""
 
 
 @dataclass(frozen=True)
@@ -29,11 +30,36 @@ class TrialState:
     dataset: str
     task_size: int
     seed: int
+    stages: int
     state: State
-    detail: str
     work: float
     """All its work, in forward passes of images."""
     work_done: float
+    detail: str = ""
+    progress: Progress | None = None
+    """Of a running trial."""
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Of a running trial, at its own pace so far."""
+        if self.progress is None or not self.progress.share_per_second:
+            return None
+        return (1 - self.progress.share) / self.progress.share_per_second
+
+    @property
+    def name(self) -> str:
+        return f"{self.method}, {self.dataset}, task size {self.task_size}, seed {self.seed}"
+
+
+def seconds_left(states: list[TrialState]) -> float | None:
+    """Until all that is not failed is done, at the pace of what runs now; None while there is no pace yet."""
+    running = [state for state in states if state.state == "running"]
+    pace = sum(state.work * state.progress.share_per_second for state in running if state.progress)
+    left = sum(state.work - state.work_done for state in states if state.state in ("running", "waiting"))
+    if not left:
+        return 0.0
+    # At the end fewer trials run at once: not before the longest of those that run.
+    return max([left / pace, *(state.seconds_left or 0.0 for state in running)]) if pace else None
 
 
 def write_ledger(results: str, experiment: str, storage: str, trials: list[dict[str, Any]]) -> None:
@@ -62,39 +88,51 @@ def read_states(results: str) -> list[TrialState]:
         raise UserError(
             f"results {results!r} holds no experiment; give the folder that 'gd-ray run --results' wrote to."
         )
-    done = finished(results)
+    return [state for name in names if (content := _read(results, name)) for state in _states(results, name, content)]
+
+
+def read_experiment(results: str, experiment: str) -> list[TrialState]:
+    """Every trial that was ever started into this folder under that name."""
+    return _states(results, experiment, _read(results, experiment))
+
+
+def _states(results: str, experiment: str, content: dict[str, Any]) -> list[TrialState]:
+    done, failed = finished(results), _failures(results)
+    now = time.time()
+    running = {
+        trial_id: progress
+        for trial_id, progress in read_all_progress(content["storage"]).items()
+        if now - progress.time < _STALE
+    }
     return [
-        _state(results, name, content["storage"], row, done)
-        for name in names
-        if (content := _read(results, name))
+        _state(experiment, row, row["trial_id"] in done, running.get(row["trial_id"]), failed)
         for row in content["trials"]
     ]
 
 
-def read_progress(storage: str, trial_id: str) -> dict[str, Any] | None:
-    """What a trial last said of itself."""
-    try:
-        content: dict[str, Any] = json.loads(Path(storage, "progress", f"{trial_id}.json").read_text())
-        return content
-    except (OSError, ValueError):
-        return None
+def _state(
+    experiment: str, row: dict[str, Any], done: bool, progress: Progress | None, failed: dict[str, dict[str, Any]]
+) -> TrialState:
+    fields = {key: row[key] for key in ("trial_id", "method", "dataset", "task_size", "seed", "stages", "work")}
+    known = {"experiment": experiment, **fields}
+    if done:
+        return TrialState(**known, state="done", work_done=row["work"])
+    if progress is not None:
+        detail = f"stage {progress.stage} of {row['stages']}, {progress.step}" if progress.stage else "starting"
+        made = row["work"] * progress.share
+        return TrialState(**known, state="running", work_done=made, detail=detail, progress=progress)
+    # The first stage of a trial is mostly that of a first model which it shares.
+    made = row["work"] * row["first_share"]
+    if failure := failed.get(row["trial_id"]):
+        return TrialState(**known, state="failed", work_done=made, detail=f"{failure['error']} ({failure['log']})")
+    return TrialState(**known, state="waiting", work_done=made)
 
 
-def _state(results: str, experiment: str, storage: str, row: dict[str, Any], done: dict[str, str]) -> TrialState:
-    progress = read_progress(storage, row["trial_id"])
-    failure = _read_json(results, f"failures/{row['trial_id']}.json")
-    state: State = "waiting"
-    detail, made = "", 0.0
-    if row["trial_id"] in done:
-        state, made = "done", row["work"]
-    elif progress is not None and time.time() - progress["time"] < _STALE:
-        state = "running"
-        detail = f"stage {progress['stage']} of {row['stages']}, {progress['step']}"
-        made = row["work"] * progress["share"]
-    elif failure:
-        state, detail = "failed", f"{failure['error']} ({failure['log']})"
-    fields = {key: row[key] for key in ("trial_id", "method", "dataset", "task_size", "seed", "work")}
-    return TrialState(experiment=experiment, state=state, detail=detail, work_done=made, **fields)
+def _failures(results: str) -> dict[str, dict[str, Any]]:
+    filesystem, root = filesystem_of(results)
+    files = filesystem.get_file_info(fs.FileSelector(f"{root}/failures", allow_not_found=True))
+    names = [Path(info.path).name for info in files if info.path.endswith(".json")]
+    return {Path(name).stem: failure for name in names if (failure := _read_json(results, f"failures/{name}"))}
 
 
 def _read(results: str, experiment: str) -> dict[str, Any]:

@@ -6,27 +6,34 @@ import tyro
 
 from gd_ray.errors import UserError
 
+_LEAST = {"cpus": 0.01, "gpus": 0, "scorers": 1, "scorer_cpus": 0.01, "scorer_gpus": 0, "retries": 0}
+_GPU_SHARE = 0.25
+"""Of a trial where there are GPUs: a WRN-16-2 and a coreset do not fill one."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Cluster:
     """Where trials run and what each gets."""
 
     address: str | None = None
-    """Of a running Ray cluster, such as 'auto' or ray://host:10001; a Ray of its own on this machine without it."""
+    """Of a running Ray cluster, such as 'auto' or host:6379; a Ray of its own on this machine without it."""
     storage: str = "storage"
-    """Shared folder for checkpoints, first models and logs."""
-    cpus: float = 0.5
-    """CPUs of a trial; torch uses as many threads (at least one)."""
-    gpus: float = 0.0
-    """GPUs of a trial; a fraction lets several share one."""
+    """Folder for checkpoints, first models and logs; on several machines one that all of them share."""
+    cpus: float | None = None
+    """CPUs of a trial; torch uses as many threads (at least one). Without it, half a CPU for the trial and half for
+    its scorer, which take turns; less where a machine's GPUs carry more trials than it has CPUs."""
+    gpus: float | None = None
+    """GPUs of a trial; a fraction lets several share one. Without it, a quarter where the cluster has GPUs."""
     scorers: int = 1
     """Ray Data actors that score the stream for a trial."""
-    scorer_cpus: float = 0.5
-    """CPUs of a scorer."""
-    scorer_gpus: float = 0.0
-    """GPUs of a scorer."""
+    scorer_cpus: float | None = None
+    """CPUs of a scorer; without it, as many as the trial's."""
+    scorer_gpus: float | None = None
+    """GPUs of a scorer; without it, as many as the trial's."""
     retries: int = 2
     """Times that a failed trial is started again from its last stage."""
+    tensorboard: bool = False
+    """Also write TensorBoard scalars of every stage, under STORAGE/tune."""
     data: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
     """Where a data set lies, as name=folder; data/NAME without it; may be repeated."""
     stream: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
@@ -34,25 +41,68 @@ class Cluster:
 
     def check(self) -> None:
         """Refuses values that cannot work. Not done on construction: the command line would wrap the sentence."""
-        for name, low in {
-            "cpus": 0.01,
-            "gpus": 0,
-            "scorers": 1,
-            "scorer_cpus": 0.01,
-            "scorer_gpus": 0,
-            "retries": 0,
-        }.items():
-            if getattr(self, name) < low:
-                option = name.replace("_", "-")
-                raise UserError(f"--{option} {getattr(self, name)} must be at least {low}.")
+        for name, low in _LEAST.items():
+            value, option = getattr(self, name), f"--{name.replace('_', '-')}"
+            if value is not None and not value >= low:
+                raise UserError(f"{option} {value} must be at least {low}.")
+            if name.endswith("gpus") and value is not None and value > 1 and value != int(value):
+                raise UserError(f"{option} {value} must be whole above 1; give a fraction of one GPU, or whole ones.")
+        if "://" in self.storage:
+            raise UserError(f"--storage {self.storage!r} must be a folder; mount shared storage and name its path.")
         named(self.data, "--data")
         named(self.stream, "--stream")
 
 
+@dataclass(frozen=True)
+class Share:
+    """What a trial and each of its scorers get of a cluster."""
+
+    cpus: float
+    gpus: float
+    scorers: int
+    scorer_cpus: float
+    scorer_gpus: float
+
+
+def fitted(cluster: Cluster, nodes: list[dict[str, float]]) -> Share:
+    """What was asked for, completed to fit the machines of a cluster; a sentence where it cannot fit."""
+    most_gpus = max(node.get("GPU", 0.0) for node in nodes)
+    gpus = cluster.gpus if cluster.gpus is not None else (_GPU_SHARE if most_gpus else 0.0)
+    scorer_gpus = cluster.scorer_gpus if cluster.scorer_gpus is not None else gpus
+    cpus = cluster.cpus if cluster.cpus is not None else _cpu_share(nodes, gpus + cluster.scorers * scorer_gpus)
+    scorer_cpus = cluster.scorer_cpus if cluster.scorer_cpus is not None else cpus
+    share = Share(cpus, gpus, cluster.scorers, scorer_cpus, scorer_gpus)
+    for kind, own, scorer in (("GPU", gpus, scorer_gpus), ("CPU", cpus, scorer_cpus)):
+        largest = max(node.get(kind, 0.0) for node in nodes)
+        total = sum(node.get(kind, 0.0) for node in nodes)
+        wanted, option = own + cluster.scorers * scorer, f"--{kind.lower()}s"
+        if wanted > total:
+            raise UserError(
+                f"{option} and --scorer-{kind.lower()}s ask for {wanted:g} {kind}s for a trial and its scorers, but "
+                f"the cluster has {total:g}; lower them."
+            )
+        if max(own, scorer) > largest:
+            raise UserError(
+                f"{option} {max(own, scorer):g} is more than the {largest:g} of the largest machine; lower it."
+            )
+    return share
+
+
+def _cpu_share(nodes: list[dict[str, float]], gpus: float) -> float:
+    """Half a CPU, or less where the GPUs of a machine carry more trials than it has CPUs."""
+    if not gpus:
+        return 0.5
+    per_trial = [node.get("CPU", 0.0) * gpus / node["GPU"] for node in nodes if node.get("GPU")]
+    return max(0.05, min([0.5, *(share / 2 for share in per_trial)]))
+
+
 def named(entries: tuple[str, ...], option: str) -> dict[str, str]:
     """Entries of the form name=folder."""
+    found: dict[str, str] = {}
     for entry in entries:
         name, equals, folder = entry.partition("=")
         if not (name and equals and folder):
             raise UserError(f"{option} {entry!r} is not of the form name=folder; write it so.")
-    return dict(entry.split("=", 1) for entry in entries)
+        if found.setdefault(name, folder) != folder:
+            raise UserError(f"{option} places {name!r} in both {found[name]!r} and {folder!r}; keep one of them.")
+    return found

@@ -5,34 +5,45 @@ from time import perf_counter
 from rich.console import Console
 
 from gd_ray.spec import TrialSpec
-from trials.cost import spec_cost, total_work
+from trials.cost import StepCost, spec_cost, total_work
 from trials.results import finished
+from trials.view import duration
 
 
 def print_plan(name: str, specs: list[TrialSpec], results: str, at_once: int, images_per_second: float | None) -> None:
     console = Console(soft_wrap=True, highlight=False)
     done = finished(results)
     left = [spec for spec in specs if spec.trial_id not in done]
-    costs = [spec_cost(spec) for spec in left]
-    steps = [step for cost in costs for step in cost]
+    steps = to_compute(left)
     trained = sum(step.images for step in steps if step.step in ("teacher", "model", "fine-tune"))
     scored = sum(step.images for step in steps if step.step == "score")
     console.print(f"{name}: {len(specs)} trials, {len(specs) - len(left)} finished, {len(left)} to run.")
     console.print(f"Images to train on: {trained / 1e6:.1f} million; to score: {scored / 1e6:.1f} million.")
     if not left:
         return
-    work = sum(total_work(cost) for cost in costs)
+    work = total_work(steps)
     if images_per_second is None:
         rate, source = measured_rate(left[0]), "measured just now with one thread of this machine"
     else:
         rate, source = images_per_second, "as given"
-    hours = work / rate / at_once / 3600
+    seconds = work / rate / at_once
     console.print(
-        f"About {hours:.1f} hours with {at_once} trials at once, at {rate:.0f} forward passes per second ({source})."
+        f"About {duration(seconds)} with {at_once} trials at once, at {rate:.0f} forward passes per second ({source})."
     )
 
 
-def measured_rate(spec: TrialSpec, seconds: float = 1.0) -> float:
+def to_compute(specs: list[TrialSpec]) -> list[StepCost]:
+    """Every step of the trials; a first stage that several of them share, once."""
+    first = {spec.first_model_id: spec.trial_id for spec in reversed(specs)}
+    return [
+        step
+        for spec in specs
+        for step in spec_cost(spec)
+        if step.stage > 1 or first[spec.first_model_id] == spec.trial_id
+    ]
+
+
+def measured_rate(spec: TrialSpec, seconds: float = 0.5) -> float:
     """Forward passes of the spec's network per second, one thread, this machine."""
     import torch
 

@@ -81,6 +81,10 @@ def finished(results: str) -> dict[str, str]:
     return found
 
 
+def is_finished(results: str, trial_id: str) -> bool:
+    return trial_id in finished(results)
+
+
 def share(results: str, trial_id: str, source: str, target: str) -> None:
     """Gives a trial that another experiment has finished to this one too: its files are copied, the last one last."""
     filesystem, _ = filesystem_of(results)

@@ -1,10 +1,9 @@
 """Ray Tune: schedules the trials of an experiment, resumes them, retries them, and shows how far they are."""
 
 import os
-import threading
+import subprocess
+import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,15 +11,19 @@ from typing import Any
 from rich.console import Console
 
 from gd_ray.errors import UserError
+from gd_ray.results import StageResult
 from gd_ray.spec import TrialSpec
 from gd_ray.wild.ray_scoring import ScorerPool
-from trials.cost import spec_cost, total_work
-from trials.ledger import read_progress, write_failure, write_ledger
-from trials.options import Cluster, named
+from trials.cost import first_share, spec_cost, total_work
+from trials.ledger import read_experiment, write_failure, write_ledger
+from trials.options import Cluster, Share, fitted, named
 from trials.results import finished, share
 from trials.sources import Places
-from trials.view import progress_bar
+from trials.view import live_view
 from trials.worker import Job, run_job
+
+_ANSWER = 9.0
+"""Seconds in which a cluster must answer."""
 
 
 @dataclass(frozen=True)
@@ -40,30 +43,31 @@ def run_experiment(
     results = results if "://" in results else os.path.abspath(results)
     storage = os.path.abspath(cluster.storage)
     places = Places(named(cluster.data, "--data"), named(cluster.stream, "--stream"), storage)
-    pool = ScorerPool(scorers=cluster.scorers, cpus=cluster.scorer_cpus, gpus=cluster.scorer_gpus)
     unique = {spec.trial_id: spec for spec in specs}.values()
-    jobs = [Job(spec, name, results, storage, places, cluster.cpus, pool) for spec in unique]
+    jobs = [Job(spec, name, results, storage, places) for spec in unique]
     for folder in ("results", results), ("storage", storage):
         _check_writable(*folder)
     open_jobs = _without_finished(jobs)
     console.print(f"{name}: {len(jobs)} trials, {len(jobs) - len(open_jobs)} of them finished already.")
     if not open_jobs:
         return []
-    _connect(cluster)
+    given = fitted(cluster, _connect(cluster.address))
     check_jobs(open_jobs)
-    write_ledger(jobs[0].results, name, jobs[0].storage, [_ledger_row(job) for job in jobs])
-    with _live(open_jobs, console):
+    write_ledger(results, name, storage, [_ledger_row(job) for job in jobs])
+    with live_view(lambda: read_experiment(results, name), console):
         first = {job.spec.first_model_id: job for job in open_jobs if not job.first_model.exists()}
-        _tune([job for job in first.values() if not job.checkpoint.exists()], cluster, first_stage=True)
-        # The longest first: the last ones to run then keep all of the cluster busy.
-        failures = _tune(sorted(open_jobs, key=lambda job: -total_work(spec_cost(job.spec))), cluster)
+        _tune([job for job in first.values() if not job.checkpoint.exists()], given, cluster, first_stage=True)
+        # Trials that another run is at come last; else the longest first, so that the last ones keep all of the
+        # cluster busy.
+        order = sorted(open_jobs, key=lambda job: (job.progress.exists(), -total_work(spec_cost(job.spec))))
+        failures = _tune(order, given, cluster)
     for failure in failures:
-        write_failure(jobs[0].results, failure.spec.trial_id, failure.error, failure.log)
+        write_failure(results, failure.spec.trial_id, failure.error, failure.log)
     return failures
 
 
 def _ledger_row(job: Job) -> dict[str, Any]:
-    spec = job.spec
+    spec, cost = job.spec, spec_cost(job.spec)
     return {
         "trial_id": spec.trial_id,
         "method": spec.rules.name,
@@ -71,7 +75,8 @@ def _ledger_row(job: Job) -> dict[str, Any]:
         "task_size": spec.task_size,
         "seed": spec.seed,
         "stages": spec.num_tasks,
-        "work": total_work(spec_cost(spec)),
+        "work": total_work(cost),
+        "first_share": first_share(cost),
     }
 
 
@@ -113,42 +118,60 @@ def _check_writable(name: str, folder: str) -> None:
         raise UserError(f"{name} {folder!r} cannot be written ({error.strerror}); choose another folder.") from error
 
 
-def _connect(cluster: Cluster) -> None:
+def _connect(address: str | None) -> list[dict[str, float]]:
+    """Connects to a cluster that answers, or starts a Ray on this machine; what each machine has."""
     import ray
 
     from gd_ray.wild.ray_data import start_ray
 
     os.environ.update(RAY_AIR_NEW_OUTPUT="0", TUNE_DISABLE_AUTO_CALLBACK_LOGGERS="1")
-    start_ray(**({"address": cluster.address} if cluster.address else {}))
-    available = ray.cluster_resources()  # type: ignore[no-untyped-call]
-    wanted = cluster.gpus + cluster.scorers * cluster.scorer_gpus
-    if wanted > available.get("GPU", 0):
+    if address is not None and not ray.is_initialized():
+        _check_answers(address)
+        start_ray(address=address)
+    start_ray()
+    return [node["Resources"] for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]
+
+
+def _check_answers(address: str) -> None:
+    """Ray itself waits for minutes, in a call that cannot be interrupted; so another process asks first."""
+    if "://" in address:
         raise UserError(
-            f"gpus {wanted:g} are asked for each trial, but the cluster has {available.get('GPU', 0):g}; lower --gpus."
+            f"--address {address!r} is no cluster's own address; give host:6379 as 'ray start --head' printed it, or "
+            f"'auto' on a machine of the cluster."
         )
-    wanted = cluster.cpus + cluster.scorers * cluster.scorer_cpus
-    if wanted > available.get("CPU", 0):
+    ask = "import sys, ray; from ray._raylet import GcsClient as G; from ray._private import services as s; "
+    ask += "a = s.canonicalize_bootstrap_address(sys.argv[1]); sys.exit(0 if a and G(address=a) else 1)"
+    try:
+        answer = subprocess.run([sys.executable, "-c", ask, address], capture_output=True, timeout=_ANSWER).returncode
+    except subprocess.TimeoutExpired:
+        answer = 1
+    if answer:
         raise UserError(
-            f"cpus {wanted:g} are asked for each trial, but the cluster has {available.get('CPU', 0):g}; lower --cpus."
+            f"--address {address!r} does not answer; start a cluster there with 'ray start --head', or leave --address "
+            f"out to run on this machine alone."
         )
 
 
-def _tune(jobs: list[Job], cluster: Cluster, *, first_stage: bool = False) -> list[Failure]:
+def _tune(jobs: list[Job], given: Share, cluster: Cluster, *, first_stage: bool = False) -> list[Failure]:
     """One Tune trial for each job, as many at once as fit."""
     if not jobs:
         return []
     from ray import tune
+    from ray.tune.logger import TBXLoggerCallback
+
+    threads = max(1, int(given.cpus))
+    pool = ScorerPool(scorers=given.scorers, cpus=given.scorer_cpus, gpus=given.scorer_gpus)
 
     def resources(config: dict[str, Any]) -> Any:
-        scorers = jobs[0].pool.bundles() if jobs[config["job"]].spec.rules.external and not first_stage else []
-        # A trial waits while its scorers work, so a trial without scorers may have their CPUs too.
-        spare = 0.0 if scorers else cluster.scorers * cluster.scorer_cpus
-        own = {"CPU": cluster.cpus + spare, **({"GPU": cluster.gpus} if cluster.gpus else {})}
-        return tune.PlacementGroupFactory([own, *scorers])
+        scorers = pool.bundles() if jobs[config["job"]].spec.rules.external and not first_stage else []
+        # A trial waits while its scorers work, and may then hold less than a CPU; one without scorers never waits.
+        cpus = given.cpus if scorers or given.gpus else max(given.cpus, threads)
+        return tune.PlacementGroupFactory([{"CPU": cpus, **({"GPU": given.gpus} if given.gpus else {})}, *scorers])
 
     def trial(config: dict[str, Any]) -> None:
-        run_job(jobs[config["job"]], first_stage_only=first_stage)
-        tune.report({"finished": True})
+        job = jobs[config["job"]]
+        run_job(job, threads, pool, lambda stage: tune.report(_scalars(stage)), first_stage_only=first_stage)
+        tune.report({"finished": 1})
 
     wave = "first-models" if first_stage else "trials"
     tuner = tune.Tuner(
@@ -160,6 +183,7 @@ def _tune(jobs: list[Job], cluster: Cluster, *, first_stage: bool = False) -> li
             storage_path=f"{jobs[0].storage}/tune",
             verbose=0,
             failure_config=tune.FailureConfig(max_failures=cluster.retries),
+            callbacks=[TBXLoggerCallback()] if cluster.tensorboard else [],  # type: ignore[no-untyped-call]
         ),
     )
     failures = []
@@ -168,36 +192,19 @@ def _tune(jobs: list[Job], cluster: Cluster, *, first_stage: bool = False) -> li
         if result.error is not None and result.config is not None:
             lines = str(result.error).strip().splitlines()
             failures.append(Failure(jobs[result.config["job"]].spec, lines[-1], f"{result.path}/error.txt"))
+    if len(failures) + sum("finished" in (grid[k].metrics or {}) for k in range(len(grid))) < len(jobs):
+        raise KeyboardInterrupt  # Tune has stopped its trials and keeps the interruption to itself
     return failures
 
 
-@contextmanager
-def _live(jobs: list[Job], console: Console) -> Iterator[None]:
-    """A bar over the work of all jobs, moved by what the trials write about themselves."""
-    work = {job.spec.trial_id: total_work(spec_cost(job.spec)) for job in jobs}
-    stop = threading.Event()
-    with progress_bar(console) as progress:
-        bar = progress.add_task("starting", total=sum(work.values()))
-
-        def watch() -> None:
-            while not stop.wait(1.0):
-                over = finished(jobs[0].results)
-                done = sum(work[job.spec.trial_id] for job in jobs if job.spec.trial_id in over)
-                running = []
-                for job in jobs:
-                    state = read_progress(job.storage, job.spec.trial_id)
-                    if state is not None and job.spec.trial_id not in over:
-                        done += work[job.spec.trial_id] * state["share"]
-                        place = f"stage {state['stage']} of {job.spec.num_tasks}, {state['step']}"
-                        running.append(f"{job.spec.rules.title} seed {job.spec.seed}: {place}")
-                count = sum(job.spec.trial_id in over for job in jobs)
-                text = "; ".join([f"{count} of {len(jobs)} trials", *running[:3]])
-                progress.update(bar, completed=done, description=text)
-
-        thread = threading.Thread(target=watch, daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            stop.set()
-            thread.join()
+def _scalars(stage: StageResult) -> dict[str, float]:
+    """What TensorBoard shows of a stage."""
+    seconds, images = sum(stage.seconds.values()), sum(stage.images.values())
+    return {
+        "stage": stage.stage,
+        "accuracy": sum(stage.hits) / sum(stage.totals),
+        "accuracy_of_current_task": stage.hits[-1] / stage.totals[-1],
+        "accuracy_of_first_task": stage.hits[0] / stage.totals[0],
+        "images_per_second": images / seconds if seconds else 0.0,
+        **{f"loss_{name.replace(' ', '_')}": value for name, value in stage.losses.items()},
+    }

@@ -9,7 +9,8 @@ from rich.table import Table
 
 from gd_ray.methods import METHODS
 from gd_ray.wild.manifest import filesystem_of
-from trials.ledger import TrialState
+from trials.ledger import TrialState, seconds_left
+from trials.view import duration, share_done
 
 
 def accuracy_table(results: str, experiment: str) -> Table:
@@ -49,13 +50,13 @@ def _spread(values: Iterable[float]) -> str:
 
 
 def status_table(states: list[TrialState]) -> Table:
-    """Trials of each experiment by how they stand, and the share of the work done."""
+    """Trials of each experiment by how they stand, the share of the work done, and the time left."""
     table = Table(box=None)
-    for name in ("experiment", "done", "running", "failed", "waiting", "work done"):
+    for name in ("experiment", "done", "running", "failed", "waiting", "work done", "time left"):
         table.add_column(name, justify="left" if name == "experiment" else "right")
     for experiment in dict.fromkeys(state.experiment for state in states):
         own = [state for state in states if state.experiment == experiment]
         counts = [str(sum(state.state == kind for state in own)) for kind in ("done", "running", "failed", "waiting")]
-        share = sum(state.work_done for state in own) / sum(state.work for state in own)
-        table.add_row(experiment, *counts, f"{100 * share:.0f}%")
+        left = duration(seconds_left(own)) if any(state.state == "running" for state in own) else ""
+        table.add_row(experiment, *counts, f"{100 * share_done(own):.0f}%", left)
     return table

@@ -1,6 +1,7 @@
 """Ray Data as this project uses it: quiet, and inside the resources of the trial that calls it."""
 
 import logging
+import os
 import pickle
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -10,11 +11,17 @@ Mapper = Callable[[Callable[[Any], Any], list[Any]], Iterator[Any]]
 
 
 def start_ray(**options: Any) -> None:
-    """Starts a local Ray, unless the process is connected to one already."""
+    """Starts a Ray of our own on this machine, or connects to the one at `address`, unless that is done already.
+
+    Left to itself Ray would join whatever cluster was last started on this machine.
+    """
     import ray
 
-    if not ray.is_initialized():
-        ray.init(include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR, **options)
+    if ray.is_initialized():
+        return
+    if "address" not in options and "RAY_ADDRESS" not in os.environ:  # a submitted job finds its cluster there
+        options = {"address": "local", "include_dashboard": False, **options}
+    ray.init(log_to_driver=False, logging_level=logging.ERROR, **options)
 
 
 def bind_to_trial() -> None:

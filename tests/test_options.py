@@ -1,0 +1,56 @@
+import pytest
+
+from gd_ray.errors import UserError
+from trials.options import Cluster, Share, fitted, named
+
+
+@pytest.mark.parametrize(
+    ("asked", "nodes", "share"),
+    [
+        ({}, [{"CPU": 2}], Share(0.5, 0, 1, 0.5, 0)),  # a core for each trial and its scorer, which take turns
+        ({}, [{"CPU": 64, "GPU": 8}] * 2, Share(0.5, 0.25, 1, 0.5, 0.25)),
+        ({}, [{"CPU": 4, "GPU": 4}], Share(0.25, 0.25, 1, 0.25, 0.25)),  # eight trials share four CPUs
+        ({}, [{"CPU": 8}, {"CPU": 16, "GPU": 1}], Share(0.5, 0.25, 1, 0.5, 0.25)),
+        ({"gpus": 0}, [{"CPU": 4, "GPU": 4}], Share(0.5, 0, 1, 0.5, 0)),
+        ({"gpus": 1, "scorers": 4, "cpus": 2}, [{"CPU": 64, "GPU": 8}], Share(2, 1, 4, 2, 1)),
+        ({"gpus": 1, "scorer_gpus": 0.5, "scorer_cpus": 1}, [{"CPU": 64, "GPU": 8}], Share(0.5, 1, 1, 1, 0.5)),
+    ],
+)
+def test_defaults_fit_what_the_cluster_has(asked, nodes, share):
+    assert fitted(Cluster(**asked), nodes) == share
+
+
+@pytest.mark.parametrize(
+    ("asked", "says"),
+    [
+        ({"gpus": 1}, "--gpus and --scorer-gpus ask for 2 GPUs for a trial and its scorers, but the cluster has 0"),
+        ({"cpus": 2}, "--cpus and --scorer-cpus ask for 4 CPUs for a trial and its scorers, but the cluster has 3"),
+        ({"cpus": 2, "scorer_cpus": 0.5}, "--cpus 2 is more than the 1.5 of the largest machine; lower it."),
+    ],
+)
+def test_what_does_not_fit_is_refused(asked, says):
+    with pytest.raises(UserError) as error:
+        fitted(Cluster(**asked), [{"CPU": 1.5}, {"CPU": 1.5}])
+    assert says in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("asked", "says"),
+    [
+        ({"cpus": 0.0}, "--cpus 0.0 must be at least 0.01."),
+        ({"scorers": 0}, "--scorers 0 must be at least 1."),
+        ({"cpus": float("nan")}, "--cpus nan must be at least 0.01."),
+        ({"gpus": 1.5}, "--gpus 1.5 must be whole above 1; give a fraction of one GPU, or whole ones."),
+        ({"storage": "s3://bucket/x"}, "--storage 's3://bucket/x' must be a folder"),
+        ({"data": ("cifar100",)}, "--data 'cifar100' is not of the form name=folder"),
+        ({"stream": ("a=1", "a=2")}, "--stream places 'a' in both '1' and '2'; keep one of them."),
+    ],
+)
+def test_values_that_cannot_work_are_refused(asked, says):
+    with pytest.raises(UserError) as error:
+        Cluster(**asked).check()
+    assert says in str(error.value)
+
+
+def test_places_by_name():
+    assert named(("a=/x", "b=s3://y=z", "a=/x"), "--data") == {"a": "/x", "b": "s3://y=z"}

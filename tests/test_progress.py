@@ -1,0 +1,137 @@
+"""How far trials are: rates and times left, and two runs that meet at one trial."""
+
+import io
+import json
+import os
+import threading
+import time
+
+from rich.console import Console
+
+from trials.cost import StepCost
+from trials.ledger import TrialState, read_experiment, seconds_left, write_failure, write_ledger
+from trials.progress import Progress, progress_file, read_all_progress, telling, wait_for_turn
+from trials.summary import status_table
+from trials.view import duration, live_view, running_table, summary
+
+COST = [StepCost(1, "teacher", 100, 3.0), StepCost(2, "model", 100, 3.0), StepCost(2, "evaluate", 400, 1.0)]
+
+
+def state(kind, work=100.0, done=0.0, progress=None):
+    fields = {"experiment": "e", "trial_id": "t", "method": "gd", "dataset": "glyphs", "task_size": 5, "seed": 0}
+    return TrialState(**fields, stages=4, state=kind, work=work, work_done=done, progress=progress)
+
+
+def shown(renderable):
+    console = Console(file=io.StringIO(), width=150)
+    console.print(renderable)
+    return console.file.getvalue()
+
+
+def test_a_trial_tells_its_place_and_pace(tmp_path, monkeypatch):
+    monkeypatch.setattr("trials.progress._BEAT", 0.02)
+    path = progress_file(str(tmp_path), "one")
+    wait_for_turn(path)
+    with telling(path, COST) as report:
+        report(2, "model", 0, 100)
+        time.sleep(0.2)
+        report(2, "model", 50, 100)
+        deadline = time.time() + 10
+        while (now := read_all_progress(str(tmp_path)).get("one")) is None or now.share < 0.4:
+            assert time.time() < deadline
+            time.sleep(0.01)
+    assert (now.stage, now.step, now.pid) == (2, "model", os.getpid())
+    assert now.share == (300 + 150) / 1000
+    assert 0 < now.images_per_second < 50 / 0.2
+    assert abs(now.share_per_second / now.images_per_second - 0.003) < 1e-9  # an image is 3 of 1000 passes
+    assert not path.exists()
+
+
+def test_the_time_left_is_the_work_left_at_the_pace_of_what_runs():
+    fast, slow = Progress(share=0.5, share_per_second=0.01), Progress(share=0.2, share_per_second=0.001)
+    states = [state("done", done=100), state("running", 100, 50, fast), state("waiting", 100, 10), state("failed")]
+    assert states[1].seconds_left == 50
+    assert seconds_left(states) == (50 + 90) / (100 * 0.01)
+    # A slow trial ends after the others: the time left is its own.
+    assert seconds_left([*states, state("running", 100, 20, slow)]) == 800
+    assert seconds_left([state("waiting")]) is None
+    assert seconds_left([state("done", done=100)]) == 0
+    assert [duration(s) for s in (None, 30, 600, 9000, 400000)] == [
+        "unknown time",
+        "30 s",
+        "10 min",
+        "2.5 h",
+        "4.6 days",
+    ]
+
+
+def test_views_of_an_experiment(tmp_path):
+    results, storage = str(tmp_path / "results"), str(tmp_path / "storage")
+    row = {
+        "method": "gd",
+        "dataset": "glyphs",
+        "task_size": 5,
+        "seed": 0,
+        "stages": 4,
+        "work": 100.0,
+        "first_share": 0.1,
+    }
+    write_ledger(results, "mine", storage, [{**row, "trial_id": name} for name in ("runs", "failed", "waits")])
+    write_failure(results, "failed", "ValueError: no", "/log")
+    file = progress_file(storage, "runs")
+    file.parent.mkdir(parents=True)
+    now = Progress(stage=2, step="model", share=0.5, images_per_second=321, share_per_second=0.01, time=time.time())
+    file.write_text(json.dumps(vars(now)))
+    states = read_experiment(results, "mine")
+    assert [s.state for s in states] == ["running", "failed", "waiting"]
+    assert summary(states) == "0 of 3 trials done, 1 running, 1 failed, 23% of the work, 2 min left"
+    assert shown(status_table(states)).splitlines()[1].split() == ["mine", "0", "1", "1", "1", "23%", "2", "min"]
+    line = shown(running_table(states)).splitlines()[1]
+    assert " ".join(line.split()) == "gd, glyphs, task size 5, seed 0 stage 2 of 4, model 321 50% 50 s"
+    file.write_text(json.dumps({**vars(now), "time": time.time() - 1000}))  # its process is gone
+    assert read_experiment(results, "mine")[0].state == "waiting"
+
+
+def test_in_a_pipe_a_line_now_and_then_and_on_a_terminal_a_picture():
+    pipe = Console(file=io.StringIO())
+    with live_view(lambda: [state("waiting")], pipe, line_every=0.5):
+        time.sleep(2.5)
+    lines = pipe.file.getvalue().splitlines()
+    assert 1 <= len(lines) <= 3
+    assert "0 of 1 trials done" in lines[0]
+    terminal = Console(file=io.StringIO(), force_terminal=True)
+    running = state("running", 100, 50, Progress(stage=1, step="teacher", share=0.5, share_per_second=0.1))
+    with live_view(lambda: [running], terminal):
+        time.sleep(1.5)
+    assert "gd, glyphs, task size 5, seed 0" in terminal.file.getvalue()
+
+
+def test_the_second_at_a_trial_waits_for_the_first(tmp_path):
+    path = tmp_path / "progress" / "one.json"
+    wait_for_turn(path)
+    turned = threading.Event()
+    second = threading.Thread(target=lambda: (wait_for_turn(path), turned.set()))
+    second.start()
+    with telling(path, COST):
+        assert not turned.wait(1.5)
+    assert turned.wait(10)
+    second.join()
+
+
+def test_a_trial_whose_process_is_gone_is_taken_over(tmp_path):
+    path = tmp_path / "one.json"
+    gone = os.fork()
+    if gone == 0:
+        wait_for_turn(path)
+        os._exit(0)
+    os.waitpid(gone, 0)
+    assert json.loads(path.read_text())["pid"] == gone
+    started = time.monotonic()
+    wait_for_turn(path)
+    assert time.monotonic() - started < 5
+    assert json.loads(path.read_text())["pid"] == os.getpid()
+    # On another machine there is no process to look for; the file's silence tells.
+    path.write_text(json.dumps({**json.loads(path.read_text()), "host": "elsewhere"}))
+    started = time.monotonic()
+    wait_for_turn(path, seconds=1.0)
+    assert 1.0 < time.monotonic() - started < 5

@@ -1,0 +1,153 @@
+"""How far each trial is, told by the trial itself in a file of its own; the file also says who is at work on it.
+
+Two runs of one experiment into the same folders meet here: who made the file computes the trial, the other waits until
+the trial is finished, or until the file has fallen silent, and then goes on itself.
+"""
+
+import json
+import os
+import platform
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from threading import Event, Thread
+
+from gd_ray.progress import Report
+from trials.cost import StepCost, share_done
+
+SILENT = 20.0
+"""Seconds without a word after which whoever wrote a progress file is taken to be gone."""
+_BEAT = 2.0
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What a trial last said of itself."""
+
+    stage: int = 0
+    step: str = "starting"
+    share: float = 0.0
+    """Of the trial's work, how much is done."""
+    images_per_second: float = 0.0
+    """In the current step."""
+    share_per_second: float = 0.0
+    """Since it was started, or started again."""
+    time: float = 0.0
+    host: str = ""
+    pid: int = 0
+
+
+def progress_file(storage: str, trial_id: str) -> Path:
+    return Path(storage, "progress", f"{trial_id}.json")
+
+
+def read_all_progress(storage: str) -> dict[str, Progress]:
+    """Of every trial that is at work, by its id."""
+    files = Path(storage, "progress").glob("*.json")
+    return {path.stem: state for path in files if (state := _read(path)) is not None}
+
+
+def wait_for_turn(path: Path, *, seconds: float = SILENT) -> None:
+    """Makes the file as soon as nobody else is at work on the trial."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    while True:
+        with suppress(FileExistsError), path.open("x") as file:
+            file.write(json.dumps(asdict(_here(Progress()))))
+            return
+        _wait_until_free(path, seconds)
+
+
+@contextmanager
+def telling(path: Path, cost: list[StepCost]) -> Iterator[Report]:
+    """A Report for the trial, written to its file now and then by a thread; the file goes when the trial ends."""
+    pace = _Pace(cost)
+    over = Event()
+
+    def beat() -> None:
+        while not over.wait(_BEAT):
+            _replace(path, pace.progress())
+
+    thread = Thread(target=beat, daemon=True)
+    thread.start()
+    try:
+        yield pace
+    finally:
+        over.set()
+        thread.join()
+        path.unlink(missing_ok=True)
+
+
+class _Pace:
+    """Turns what a trial reports into rates; cheap enough to be called for every batch."""
+
+    def __init__(self, cost: list[StepCost]) -> None:
+        self.cost = cost
+        self.now: tuple[int, str, int, int] | None = None
+        self.step_start = self.trial_start = (0.0, 0.0)
+
+    def __call__(self, stage: int, step: str, done: int, total: int) -> None:
+        clock = time.monotonic()
+        if self.now is None:
+            self.trial_start = clock, share_done(self.cost, stage, step, done, total)
+        if self.now is None or self.now[:2] != (stage, step):
+            self.step_start = clock, float(done)
+        self.now = stage, step, done, total
+
+    def progress(self) -> Progress:
+        if self.now is None:
+            return _here(Progress())
+        stage, step, done, total = self.now
+        share, clock = share_done(self.cost, stage, step, done, total), time.monotonic()
+        return _here(
+            Progress(
+                stage=stage,
+                step=step,
+                share=share,
+                images_per_second=_rate(done, *self.step_start, clock),
+                share_per_second=_rate(share, *self.trial_start, clock),
+            )
+        )
+
+
+def _rate(value: float, started: float, at_start: float, now: float) -> float:
+    return (value - at_start) / (now - started) if now > started else 0.0
+
+
+def _here(progress: Progress) -> Progress:
+    return Progress(**{**asdict(progress), "time": time.time(), "host": platform.node(), "pid": os.getpid()})
+
+
+def _wait_until_free(path: Path, seconds: float) -> None:
+    """Returns once the file is gone, removing it if its writer is."""
+    seen, since = _modified(path), time.monotonic()
+    while seen is not None:
+        state = _read(path)
+        gone = state is not None and state.host == platform.node() and not Path("/proc", str(state.pid)).exists()
+        if gone or time.monotonic() - since > seconds:
+            path.unlink(missing_ok=True)
+            return
+        time.sleep(0.5)
+        if (last := _modified(path)) != seen:
+            seen, since = last, time.monotonic()
+
+
+def _modified(path: Path) -> int | None:
+    try:
+        return path.stat().st_mtime_ns
+    except FileNotFoundError:
+        return None
+
+
+def _read(path: Path) -> Progress | None:
+    try:
+        return Progress(**json.loads(path.read_text()))
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+def _replace(path: Path, progress: Progress) -> None:
+    temporary = path.with_suffix(f".{os.getpid()}.tmp")
+    temporary.write_text(json.dumps(asdict(progress)))
+    temporary.replace(path)
