@@ -13,7 +13,6 @@ from rich.console import Console
 from gd_ray.errors import UserError
 from gd_ray.results import StageResult
 from gd_ray.spec import TrialSpec
-from gd_ray.wild.ray_scoring import ScorerPool
 from trials.cost import first_share, spec_cost, total_work
 from trials.ledger import read_experiment, write_failure, write_ledger
 from trials.options import Cluster, Share, fitted, named
@@ -22,7 +21,7 @@ from trials.sources import Places
 from trials.view import live_view
 from trials.worker import Job, run_job
 
-_ANSWER = 9.0
+_ANSWER = 7.0
 """Seconds in which a cluster must answer."""
 
 
@@ -158,6 +157,8 @@ def _tune(jobs: list[Job], given: Share, cluster: Cluster, *, first_stage: bool 
         return []
     from ray import tune
     from ray.tune.logger import TBXLoggerCallback
+
+    from gd_ray.wild.ray_scoring import ScorerPool
 
     threads = max(1, int(given.cpus))
     pool = ScorerPool(scorers=given.scorers, cpus=given.scorer_cpus, gpus=given.scorer_gpus)

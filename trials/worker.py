@@ -3,14 +3,17 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from gd_ray.progress import Report
 from gd_ray.results import StageResult
 from gd_ray.spec import TrialSpec
-from gd_ray.wild.ray_scoring import ScorerPool
 from trials.cost import spec_cost
 from trials.progress import progress_file, telling, wait_for_turn
 from trials.sources import Places
+
+if TYPE_CHECKING:
+    from gd_ray.wild.ray_scoring import ScorerPool
 
 
 @dataclass(frozen=True)
@@ -39,7 +42,7 @@ class Job:
 OnResult = Callable[[StageResult], None]
 
 
-def run_job(job: Job, threads: int, pool: ScorerPool, on_result: OnResult, *, first_stage_only: bool = False) -> None:
+def run_job(job: Job, threads: int, pool: "ScorerPool", on_result: OnResult, *, first_stage_only: bool = False) -> None:
     """Runs what is left of a trial: after its own last stage, or after the first model that it shares."""
     from trials.results import is_finished
 
@@ -52,7 +55,7 @@ def run_job(job: Job, threads: int, pool: ScorerPool, on_result: OnResult, *, fi
 
 
 def _run(
-    job: Job, threads: int, pool: ScorerPool, on_result: OnResult, report: Report, *, first_stage_only: bool
+    job: Job, threads: int, pool: "ScorerPool", on_result: OnResult, report: Report, *, first_stage_only: bool
 ) -> None:
     import ray
     import torch

@@ -1,0 +1,84 @@
+"""What scheduling costs: trials on Ray Tune against `run_trial` in a bare process, all in one run on this machine.
+
+1. Overhead: an experiment of one trial (both waves: first model, then the rest; results written; Ray started before)
+   against the same spec in a bare Python process, imports and data included on both sides.
+2. Two at once: images per second of an experiment of two trials against that of one, one thread each, on two cores.
+
+Run it on a quiet machine with two cores: make bench-runner. Takes about a quarter of an hour.
+"""
+
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from time import perf_counter
+
+from rich.console import Console
+
+from gd_ray.spec import TrialSpec
+from gd_ray.wild.ray_data import start_ray
+from trials.experiments import small_spec
+from trials.options import Cluster
+from trials.runner import run_experiment
+
+BARE = """
+import sys
+import torch
+torch.set_num_threads(1)
+from bench_runner import spec_of
+from gd_ray.trial import run_trial
+from trials.sources import Places
+spec = spec_of(sys.argv[1], 0)
+places = Places(storage=sys.argv[2])
+data = places.load_data(spec.dataset, spec.train_per_class, spec.test_per_class)
+run_trial(spec, data, places.open_stream(spec.stream) if spec.rules.external else None)
+"""
+
+
+def spec_of(method: str, seed: int) -> TrialSpec:
+    """A trial of more than a minute on one core."""
+    return small_spec(method, seed, epoch_factor=0.4 if method == "baseline" else 0.12)
+
+
+def seconds_bare(method: str, storage: Path) -> float:
+    started = perf_counter()
+    subprocess.run([sys.executable, "-c", BARE, method, str(storage)], check=True, cwd=Path(__file__).parent)
+    return perf_counter() - started
+
+
+def seconds_on_tune(specs: list[TrialSpec], results: Path, storage: Path) -> float:
+    """A results folder of its own, and no first model from before: every trial is computed whole."""
+    for model in storage.glob("first-models/*"):
+        model.unlink()
+    started = perf_counter()
+    failures = run_experiment("bench", specs, str(results), Cluster(storage=str(storage)), Console(quiet=True))
+    assert not failures, failures
+    return perf_counter() - started
+
+
+def main() -> None:
+    started = perf_counter()
+    start_ray(num_cpus=2)
+    print(f"Ray started in {perf_counter() - started:.1f} s (not counted below).", flush=True)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        storage = folder / "storage"
+        for method in ("baseline", "gd+ext"):
+            specs = [spec_of(method, seed) for seed in (0, 1)]
+            if specs[0].rules.external:  # the stream is made once, before any clock runs
+                from trials.sources import Places
+
+                Places(storage=str(storage)).open_stream(specs[0].stream)
+            bare = seconds_bare(method, storage)
+            alone = seconds_on_tune(specs[:1], folder / f"{method}-one", storage)
+            both = seconds_on_tune(specs, folder / f"{method}-two", storage)
+            print(
+                f"{method}: bare process {bare:.1f} s, one trial on Tune {alone:.1f} s: overhead "
+                f"{100 * (alone / bare - 1):.1f}% ({alone - bare:.1f} s).\n"
+                f"{method}: two trials at once {both:.1f} s: {2 * alone / both:.2f} times the images per second.",
+                flush=True,
+            )
+
+
+if __name__ == "__main__":
+    main()
