@@ -1,3 +1,4 @@
+import socket
 import subprocess
 import sys
 import time
@@ -51,6 +52,10 @@ def test_prepare_makes_a_stream_and_tells_about_it(tmp_path):
         (("run", "tabel1"), "experiment 'tabel1' does not exist; did you mean 'table1'?"),
         (("run", "smoke", "--set", "ood=1"), "grid key 'ood' does not exist; did you mean 'ood_ratio'?"),
         (("run", "smoke", "--cpus", "0"), "--cpus 0.0 must be at least 0.01"),
+        (("run", "smoke", "--data", "a=1", "--data", "a=2"), "--data places 'a' in both '1' and '2'; keep one"),
+        (("run", "smoke", "--set", "seed=1", "--set", "seed=2"), "--set names 'seed' twice"),
+        (("run", "smoke", "--address", "ray://host:10001"), "--address 'ray://host:10001' is no cluster's own address"),
+        (("run", "smoke", "--results", "/proc/no"), "results '/proc/no' cannot be written"),
         (("plan", "smoke", "--where", "seed=9"), "--where seed=9 leaves no trial"),
         (("status", "nowhere"), "results 'nowhere' holds no experiment"),
         (("prepare", "nowhere", "out"), "source 'nowhere' does not exist"),
@@ -62,3 +67,30 @@ def test_a_mistake_is_one_sentence_and_exit_code_2(arguments, says, tmp_path):
     assert done.stderr.startswith("gd-ray: ")
     assert says in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+def test_a_cluster_that_does_not_answer_is_told_within_ten_seconds(tmp_path):
+    with socket.socket() as mute:  # takes connections, and never says a word
+        mute.bind(("127.0.0.1", 0))
+        mute.listen()
+        address = f"127.0.0.1:{mute.getsockname()[1]}"
+        started = time.perf_counter()
+        done = gd_ray("run", "smoke", "--address", address, cwd=tmp_path)
+        assert time.perf_counter() - started < 10
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"gd-ray: --address '{address}' does not answer; start a cluster there")
+    assert done.stderr.count("\n") == 1
+
+
+def test_plan_tells_what_an_experiment_costs_without_ray(tmp_path):
+    code = "import sys; from trials.cli import main; main(); print('ray' in sys.modules)"
+    command = [sys.executable, "-c", code, "plan", "table1"]
+    started = time.perf_counter()
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=True)
+    assert time.perf_counter() - started < 5
+    lines = done.stdout.splitlines()
+    assert lines[0] == "table1: 570 trials, 0 finished, 570 to run."
+    assert lines[1].startswith("Images to train on: ")
+    assert "forward passes per second" in lines[2]
+    assert lines[-1] == "False"
+    assert not list(tmp_path.iterdir())

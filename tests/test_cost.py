@@ -3,7 +3,8 @@ from tiny import tiny_spec
 
 from gd_ray.methods import METHODS
 from gd_ray.trial import run_trial
-from trials.cost import trial_cost
+from trials.cost import first_share, total_work, trial_cost
+from trials.plan import to_compute
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -17,3 +18,12 @@ def test_the_cost_from_the_spec_is_what_a_trial_does(method, tiny_data, tiny_str
         # The external set may miss or exceed its size by a few images, so by a batch an epoch.
         slack = 16 if METHODS[method].external and key[1] in ("teacher", "model") else 0
         assert images == pytest.approx(expected[key], abs=slack), key
+
+
+def test_a_plan_counts_a_shared_first_model_once():
+    specs = [tiny_spec(method=method, seed=seed) for method in ("baseline", "lwf", "gd") for seed in (0, 1)]
+    stages = [step.stage for step in to_compute(specs)]
+    assert stages.count(1) == 2 * 2 * 2  # plain and calibrated, two seeds; training and evaluation
+    cost = trial_cost(specs[0], 8, 4)
+    rest = total_work([step for step in cost if step.stage > 1])
+    assert first_share(cost) == pytest.approx(1 - rest / total_work(cost))

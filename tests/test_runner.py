@@ -75,7 +75,7 @@ def finished_run(ray, tmp_path_factory):
     folder = tmp_path_factory.mktemp("run")
     specs = [tiny(method) for method in ("baseline", "gd", "gd+ext")]
     broken = tiny("lwf", learning_rate=1e30)
-    failures = run("mine", [*specs, broken], folder, retries=0)
+    failures = run("mine", [*specs, broken], folder, retries=0, tensorboard=True)
     return folder, specs, broken, failures
 
 
@@ -95,6 +95,15 @@ def test_a_failed_trial_stops_no_other_and_is_told_in_one_line(finished_run):
     assert {states[spec.trial_id].state for spec in specs} == {"done"}
     assert states[broken.trial_id].state == "failed"
     assert "learning_rate" in states[broken.trial_id].detail
+
+
+def test_tensorboard_scalars_are_there_when_asked_for(finished_run):
+    folder, specs, *_ = finished_run
+    for spec in specs:
+        (events,) = (folder / "storage" / "tune").glob(f"trials-*/{spec.trial_id}/events.out.tfevents.*")
+        content = events.read_bytes()
+        assert content.count(b"ray/tune/accuracy_of_first_task") == spec.num_tasks
+        assert b"ray/tune/loss_model_cls" in content
 
 
 def test_methods_share_their_first_models_and_leave_no_checkpoint_behind(finished_run):
