@@ -1,0 +1,83 @@
+"""A source of images as parts that any process can list and load."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gd_ray.data.image_set import SIDE
+from gd_ray.data.pictures import pictures32
+
+IMAGE_ENDINGS = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".ppm", ".tif", ".tiff")
+ROWS = 4096
+"""Images that a part has at most, where a source can be cut at will."""
+_DECODED_TOGETHER = 128
+
+
+@dataclass(frozen=True)
+class Listing:
+    """What a part holds, seen without decoding any of it."""
+
+    classes: list[str | None]
+    """One for each image, None where the source has none."""
+    names: list[str]
+    """One for each image; equal ones where only the place tells them apart."""
+    broken: list[str]
+    """What the part should hold but does not, and why."""
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Images of a part, 32x32, and their places in its listing."""
+
+    images: NDArray[np.uint8]
+    places: NDArray[np.int64]
+    unreadable: list[str]
+    """What could not be read, and why."""
+
+
+class Part(Protocol):
+    """A part of a source. It holds no images and no open file, so it can be sent to another process."""
+
+    @property
+    def expected(self) -> int:
+        """About how many images it has."""
+        ...
+
+    def listing(self) -> Listing: ...
+
+    def load(self, places: NDArray[np.int64]) -> Chunk:
+        """The images at these places of the listing, in this order, but for those that cannot be read."""
+        ...
+
+
+def decoded(records: Iterable[tuple[int, str, bytes | OSError]]) -> Chunk:
+    """Decodes (place, name, bytes); what is corrupt is listed, never fatal."""
+    images: list[NDArray[np.uint8]] = []
+    places, unreadable = [], []
+    for batch in _batches(records):
+        pictures = iter(pictures32([content for _, _, content in batch if isinstance(content, bytes)]))
+        for place, name, content in batch:
+            picture = next(pictures) if isinstance(content, bytes) else content
+            if isinstance(picture, Exception):
+                unreadable.append(f"{name}: {type(picture).__name__}: {picture}")
+            else:
+                images.append(picture)
+                places.append(place)
+    return Chunk(
+        np.stack(images) if images else np.empty((0, SIDE, SIDE, 3), np.uint8), np.array(places, np.int64), unreadable
+    )
+
+
+def _batches(
+    records: Iterable[tuple[int, str, bytes | OSError]],
+) -> Iterator[list[tuple[int, str, bytes | OSError]]]:
+    batch = []
+    for record in records:
+        batch.append(record)
+        if len(batch) == _DECODED_TOGETHER:
+            yield batch
+            batch = []
+    yield batch
