@@ -8,7 +8,7 @@ from gd_ray.data.image_set import LabelledData
 from gd_ray.errors import UserError, unknown_name
 from gd_ray.wild.stream import WildStream
 
-DATASETS = ("cifar100", "glyphs")
+DATASETS = ("cifar100", "imagenet32", "glyphs")
 
 
 @dataclass(frozen=True)
@@ -27,10 +27,15 @@ class Places:
             from gd_ray.data.glyphs import TEST_PER_CLASS, TRAIN_PER_CLASS, load_glyphs
 
             return load_glyphs(train_per_class or TRAIN_PER_CLASS, test_per_class or TEST_PER_CLASS)
+        place = self._place(self.data.get(name, f"data/{name}"))
         if name == "cifar100":
             from gd_ray.data.cifar100 import load_cifar100
 
-            return load_cifar100(self._place(self.data.get(name, f"data/{name}")))
+            return load_cifar100(place)
+        if name == "imagenet32":
+            from gd_ray.data.imagenet32 import load_imagenet32
+
+            return load_imagenet32(place)
         raise unknown_name("dataset", name, DATASETS)
 
     def stream_address(self, name: str) -> str:

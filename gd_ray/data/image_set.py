@@ -1,5 +1,6 @@
 """Labelled images in memory: uint8 pixels, class numbers and pixel statistics."""
 
+import hashlib
 from dataclasses import dataclass
 
 import numpy as np
@@ -43,6 +44,14 @@ class ImageSet:
     def __len__(self) -> int:
         return len(self.images)
 
+    def content_hash(self) -> str:
+        """SHA-256 of all labelled images, whatever their order."""
+        rows, labels = self.images.numpy().reshape(len(self), -1), self.labels.numpy().astype("<i8")
+        digests = [
+            hashlib.sha256(label.tobytes() + row.tobytes()).digest() for row, label in zip(rows, labels, strict=True)
+        ]
+        return hashlib.sha256(b"".join(sorted(digests))).hexdigest()
+
     def first_of_each_class(self, number: int | None) -> "ImageSet":
         """The first `number` images of every class, in the order of the set."""
         if number is None:
@@ -63,6 +72,8 @@ class LabelledData:
     test: ImageSet
     statistics: Statistics
     class_names: tuple[str, ...]
+    set_size: int | None = None
+    """Classes of one trial, where the seeds take disjoint sets of them; all of them where it is not given."""
 
     def __post_init__(self) -> None:
         for part, images in (("train", self.train), ("test", self.test)):
@@ -75,6 +86,11 @@ class LabelledData:
     @property
     def num_classes(self) -> int:
         return len(self.class_names)
+
+    def content_hash(self) -> str:
+        """Equal for the same images under the same class names, whatever form they were read from."""
+        parts = (*self.class_names, "", self.train.content_hash(), self.test.content_hash())
+        return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 
 def checked_images(images: ArrayLike, what: str) -> NDArray[np.uint8]:

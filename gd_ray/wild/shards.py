@@ -80,13 +80,23 @@ def fresh_place(out: str) -> tuple[fs.FileSystem, str]:
 
 @contextmanager
 def cleared_on_failure(out: str) -> Iterator[None]:
-    """Removes what earlier runs left unfinished, and what this one leaves if it fails; words its error plainly."""
+    """Removes what earlier runs left unfinished, and what this one leaves if it fails."""
     filesystem, root = filesystem_of(out)
+    _clear(filesystem, root)
+    with plain_errors(out):
+        try:
+            yield
+        except BaseException:
+            _clear(filesystem, root)
+            raise
+
+
+@contextmanager
+def plain_errors(out: str) -> Iterator[None]:
+    """A full disk as one sentence, and a user's mistake that a worker met as it was said there."""
     try:
-        _clear(filesystem, root)
         yield
-    except BaseException as error:
-        _clear(filesystem, root)
+    except Exception as error:
         if _cause(error, _no_space):
             raise UserError(f"out {out!r} has no space left; free some or choose another folder.") from error
         told = _cause(error, lambda cause: isinstance(cause, UserError))
