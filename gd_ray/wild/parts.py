@@ -1,6 +1,6 @@
 """A source of images as parts that any process can list and load."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -8,12 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gd_ray.data.image_set import SIDE
-from gd_ray.data.pictures import pictures32
+from gd_ray.data.pictures import picture32
 
 IMAGE_ENDINGS = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".ppm", ".tif", ".tiff")
 ROWS = 4096
 """Images that a part has at most, where a source can be cut at will."""
-_DECODED_TOGETHER = 128
 
 
 @dataclass(frozen=True)
@@ -54,30 +53,15 @@ class Part(Protocol):
 
 
 def decoded(records: Iterable[tuple[int, str, bytes | OSError]]) -> Chunk:
-    """Decodes (place, name, bytes); what is corrupt is listed, never fatal."""
-    images: list[NDArray[np.uint8]] = []
-    places, unreadable = [], []
-    for batch in _batches(records):
-        pictures = iter(pictures32([content for _, _, content in batch if isinstance(content, bytes)]))
-        for place, name, content in batch:
-            picture = next(pictures) if isinstance(content, bytes) else content
-            if isinstance(picture, Exception):
-                unreadable.append(f"{name}: {type(picture).__name__}: {picture}")
-            else:
-                images.append(picture)
-                places.append(place)
-    return Chunk(
-        np.stack(images) if images else np.empty((0, SIDE, SIDE, 3), np.uint8), np.array(places, np.int64), unreadable
-    )
-
-
-def _batches(
-    records: Iterable[tuple[int, str, bytes | OSError]],
-) -> Iterator[list[tuple[int, str, bytes | OSError]]]:
-    batch = []
-    for record in records:
-        batch.append(record)
-        if len(batch) == _DECODED_TOGETHER:
-            yield batch
-            batch = []
-    yield batch
+    """Decodes (place, name, bytes or why there are none); what is corrupt is listed, never fatal."""
+    images, places, unreadable = [], [], []
+    for place, name, content in records:
+        try:
+            if isinstance(content, OSError):
+                raise content
+            images.append(picture32(content))
+            places.append(place)
+        except Exception as error:  # a decoder may fail with anything
+            unreadable.append(f"{name}: {type(error).__name__}: {error}")
+    array = np.stack(images) if images else np.empty((0, SIDE, SIDE, 3), np.uint8)
+    return Chunk(array, np.array(places, np.int64), unreadable)

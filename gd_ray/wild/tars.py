@@ -1,7 +1,6 @@
 """Tar archives of images: WebDataset shards, tars named after a WordNet id, and the official tars of such tars."""
 
 import json
-import os
 import re
 import tarfile
 from collections.abc import Iterable, Iterator
@@ -18,6 +17,7 @@ from gd_ray.errors import UserError
 from gd_ray.wild.parts import IMAGE_ENDINGS, ROWS, Chunk, Listing, Part, decoded
 
 _BROKEN = (tarfile.TarError, OSError, EOFError, ValueError)
+_END = bytes(1024)
 _SIZED = 16  # archives whose first images tell how large the images of all are
 
 
@@ -96,20 +96,31 @@ def tar_parts(files: Iterable[Path]) -> list[Part]:
 
 def _archives(file: Path) -> list[Archive]:
     """The tar itself, or the tars inside it."""
+    whole = Archive(file, file.name, 0, file.stat().st_size)
     inner: list[Archive] = []
     try:
-        with tarfile.open(file, "r:") as archive:
-            for member in archive:
+        with _opened(whole) as tar:
+            for member in tar:
                 if not member.name.endswith(".tar"):
-                    break
+                    return [whole]
                 inner.append(Archive(file, PurePosixPath(member.name).name, member.offset_data, member.size))
+        if inner:
+            _check_end(whole)
     except _BROKEN as error:
-        if inner or os.stat(file).st_size == 0:
+        if inner:
             raise UserError(
-                f"source file {str(file)!r} is a truncated tar: after {len(inner)} whole tars inside it, {error}; copy "
-                f"it again."
+                f"source file {str(file)!r} is a truncated tar: after {len(inner)} tars inside it, {error}; copy it "
+                f"again."
             ) from error
-    return inner or [Archive(file, file.name, 0, file.stat().st_size)]
+    return inner or [whole]
+
+
+def _check_end(archive: Archive) -> None:
+    """A tar ends with two blocks of zeros. Without them it was cut, if only between two members."""
+    with archive.file.open("rb") as file:
+        file.seek(archive.start + max(0, archive.size - len(_END)))
+        if file.read(len(_END)) != _END:
+            raise tarfile.ReadError("unexpected end of data")
 
 
 @contextmanager
@@ -145,6 +156,7 @@ def _listed(archive: Archive) -> tuple[list[_Member], list[str]]:
                     label = _label(name.suffix, content.read())
                     if label is not None:
                         labels[_key(name)] = label
+        _check_end(archive)
     except _BROKEN as error:
         broken.append(f"{archive}: the rest of the archive is lost: {type(error).__name__}: {error}")
         end = archive.start + archive.size

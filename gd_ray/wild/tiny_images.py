@@ -142,7 +142,7 @@ def _sample(
             return np.sort(records[kept][:number])
         if drawn == total:
             raise UserError(
-                f"images {number} is more than the {kept.sum()} that are not excluded of {total}; lower it."
+                f"images {number} is more than the {kept.sum()} of {total} that are not excluded; lower it."
             )
         drawn = min(total, 2 * drawn)
 
@@ -191,7 +191,7 @@ def _read_mat(file: Path) -> tuple[NDArray[np.int64], tuple[str, ...], int]:
         content: dict[str, Any] = loadmat(file)
         words = tuple(_word(str(np.ravel(cell)[0]).encode()) for cell in np.ravel(content["word"]))
         counts = np.ravel(content["num_imgs"]).astype(np.int64)
-    except (OSError, KeyError, ValueError, IndexError, NotImplementedError, TypeError) as error:
+    except Exception as error:  # scipy's readers of damaged files fail with anything
         raise UserError(f"words {str(file)!r} cannot be read ({error}); it needs 'word' and 'num_imgs'.") from error
     if len(words) != len(counts):
         raise UserError(f"words {str(file)!r} has {len(words)} words, but {len(counts)} counts; copy it again.")
