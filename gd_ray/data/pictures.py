@@ -1,9 +1,7 @@
-"""Encoded pictures of any kind as 32x32 RGB arrays, by Pillow's full decode and its box filter."""
+"""Encoded pictures of any kind as 32x32 RGB pixels, by Pillow's full decode and its box filter."""
 
 import io
 
-import numpy as np
-from numpy.typing import NDArray
 from PIL import Image
 
 from gd_ray.data.image_set import SIDE
@@ -12,17 +10,17 @@ _BASELINE_TO_PROGRESSIVE = range(0xC0, 0xC3)  # markers of a JPEG's frame, in th
 _MODES = {1: "L", 3: "RGB"}
 
 
-def picture32(content: bytes) -> NDArray[np.uint8]:
-    """An encoded picture as 32x32 RGB. Raises whatever its decoder raises."""
+def picture32(content: bytes) -> bytes:
+    """The pixels of an encoded picture as 32x32 RGB. Raises whatever its decoder raises."""
     jpeg = _jpeg(content)
     if jpeg is not None:
-        return to_rgb32(jpeg)
+        return _rgb32(jpeg)
     with Image.open(io.BytesIO(content)) as picture:
-        return to_rgb32(picture)
+        return _rgb32(picture)
 
 
-def to_rgb32(image: Image.Image) -> NDArray[np.uint8]:
-    """Any picture as 32x32 RGB: transparency over white, greyscale repeated, box filter."""
+def _rgb32(image: Image.Image) -> bytes:
+    """The pixels of any picture as 32x32 RGB: transparency over white, greyscale repeated, box filter."""
     if image.mode in ("RGBA", "LA", "PA") or "transparency" in image.info:
         image = image.convert("RGBA")
         image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
@@ -30,7 +28,7 @@ def to_rgb32(image: Image.Image) -> NDArray[np.uint8]:
         image = image.convert("RGB")
     if image.size != (SIDE, SIDE):
         image = image.resize((SIDE, SIDE), Image.Resampling.BOX)
-    return np.asarray(image)
+    return image.tobytes()
 
 
 def _jpeg(content: bytes) -> Image.Image | None:

@@ -63,5 +63,5 @@ def decoded(records: Iterable[tuple[int, str, bytes | OSError]]) -> Chunk:
             places.append(place)
         except Exception as error:  # a decoder may fail with anything
             unreadable.append(f"{name}: {type(error).__name__}: {error}")
-    array = np.stack(images) if images else np.empty((0, SIDE, SIDE, 3), np.uint8)
+    array = np.frombuffer(b"".join(images), np.uint8).reshape(-1, SIDE, SIDE, 3)
     return Chunk(array, np.array(places, np.int64), unreadable)

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from gd_ray.data.image_set import SIDE
 from gd_ray.errors import UserError
 from gd_ray.wild.exclusions import Exclusions
 from gd_ray.wild.manifest import Manifest, filesystem_of
@@ -167,7 +168,10 @@ class _Gather:
                 batches.append(pa.ipc.open_file(source).get_batch(bucket))
         table = pa.Table.from_batches(batches)
         order = np.argsort(table["key"].to_numpy(), kind="stable")  # equal keys keep the order of the source
-        images = np.concatenate([image_array(chunk) for chunk in table["image"].chunks])[order]
+        images, places, start = np.empty((len(order), SIDE, SIDE, 3), np.uint8), np.argsort(order), 0
+        for chunk in table["image"].chunks:
+            images[places[start : start + len(chunk)]] = image_array(chunk)
+            start += len(chunk)
         return write_shard(self.out, bucket, first_position, images, table["class"].take(order), self.group_rows)
 
 

@@ -6,6 +6,8 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import reduce
+from operator import add
 
 import numpy as np
 import pyarrow as pa
@@ -13,7 +15,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from pyarrow import fs
 
-from gd_ray.data.image_set import SIDE, Statistics
+from gd_ray.data.image_set import PixelSums, Statistics
 from gd_ray.errors import UserError
 from gd_ray.wild.manifest import NAME, Manifest, Shard, filesystem_of
 from gd_ray.wild.stream import PIXELS, image_column
@@ -30,8 +32,7 @@ class Written:
 
     number: int
     shard: Shard
-    sums: tuple[list[int], list[int]]
-    """Of pixels and of their squares, per channel."""
+    sums: PixelSums
 
 
 def write_shard(
@@ -52,9 +53,7 @@ def write_shard(
     size = filesystem.get_file_info(f"{root}/{file}").size
     crcs = tuple(zlib.crc32(images[start:stop].data) for start, stop in groups)
     shard = Shard(file, len(images), size, tuple(stop - start for start, stop in groups), crcs)
-    pixels, values = images.reshape(-1, 3), np.arange(256)
-    counts = [np.bincount(pixels[:, channel], minlength=256) for channel in range(3)]
-    return Written(number, shard, ([int(c @ values) for c in counts], [int(c @ values**2) for c in counts]))
+    return Written(number, shard, PixelSums.of(images))
 
 
 def shards_of(written: list[Written]) -> tuple[Shard, ...]:
@@ -62,12 +61,7 @@ def shards_of(written: list[Written]) -> tuple[Shard, ...]:
 
 
 def statistics_of(written: list[Written]) -> Statistics:
-    """Of all pixels: in whole numbers until the last step, for n * sum(x^2) - sum(x)^2 loses nothing so."""
-    pixels = sum(part.shard.rows for part in written) * SIDE * SIDE
-    total, squares = (np.sum([part.sums[k] for part in written], axis=0, dtype=object) for k in (0, 1))
-    mean = [float(value) / pixels / 255 for value in total]
-    std = [(int(pixels * b - a * a) ** 0.5) / pixels / 255 for a, b in zip(total, squares, strict=True)]
-    return Statistics((mean[0], mean[1], mean[2]), (std[0], std[1], std[2]))
+    return reduce(add, (part.sums for part in written)).statistics()
 
 
 def fresh_place(out: str) -> tuple[fs.FileSystem, str]:

@@ -152,8 +152,9 @@ class ParquetPart:
         column = next(pictures, None)
         if column is None:
             raise UserError(f"source file {str(self.file)!r} has no image column (a struct with 'bytes').")
-        contents = self._column(column).combine_chunks().field("bytes")
-        return decoded((place, self._row(place), contents[place].as_py() or b"") for place in places.tolist())
+        contents = self._column(column).combine_chunks().field("bytes").take(places).to_pylist()
+        pairs = zip(places.tolist(), contents, strict=True)
+        return decoded((place, self._row(place), content or b"") for place, content in pairs)
 
     def _column(self, name: str) -> pa.ChunkedArray:
         try:

@@ -22,28 +22,28 @@ def jpeg(image, **options):
 def pillow(content):
     """Pillow's own decode and resize."""
     picture = Image.open(io.BytesIO(content)).convert("RGB")
-    return np.asarray(picture.resize((32, 32), Image.Resampling.BOX))
+    return np.asarray(picture.resize((32, 32), Image.Resampling.BOX)).tobytes()
 
 
 @pytest.mark.parametrize("size", [(64, 64), (500, 375), (333, 500), (100, 64), (32, 32), (31, 33), (7, 9)])
 @pytest.mark.parametrize("options", [{}, {"quality": 95, "subsampling": 0}, {"subsampling": 1}, {"progressive": True}])
 def test_jpegs_have_the_pixels_of_pillow(size, options):
     content = jpeg(smooth(size), **options)
-    assert (picture32(content) == pillow(content)).all()
+    assert picture32(content) == pillow(content)
 
 
 @pytest.mark.parametrize("mode", ["L", "CMYK"])
 def test_jpegs_of_other_colours(mode):
     content = jpeg(smooth((64, 64)).convert(mode))
-    assert (picture32(content) == pillow(content)).all()
+    assert picture32(content) == pillow(content)
 
 
 def test_other_pictures_and_markers_before_the_frame():
     buffer = io.BytesIO()
     smooth((50, 40)).save(buffer, "PNG")
-    assert (picture32(buffer.getvalue()) == pillow(buffer.getvalue())).all()
+    assert picture32(buffer.getvalue()) == pillow(buffer.getvalue())
     content = jpeg(smooth((64, 48)), comment=b"\xff\xc0 in a comment", exif=Image.Exif(), dpi=(72, 72))
-    assert (picture32(content) == pillow(content)).all()
+    assert picture32(content) == pillow(content)
 
 
 @pytest.mark.parametrize("kept", [0.1, 0.3, 0.5, 0.9])
