@@ -5,6 +5,7 @@ CIFAR-100 class, in whatever sense: a plate as a meal goes too. A class that is 
 WordNet has no aquarium fish; those listed are its kinds that people keep, the goldfish first.
 """
 
+from gd_ray.errors import UserError
 from gd_ray.wild.hierarchy import WordNet
 
 SYNSETS: dict[str, tuple[str, ...]] = {
@@ -113,9 +114,13 @@ SYNSETS: dict[str, tuple[str, ...]] = {
 
 def matching_classes(wordnet: WordNet) -> frozenset[str]:
     """Every synset that matches CIFAR-100, and every word for one: what a stream's class may be called."""
+    roots = [synset for synsets in SYNSETS.values() for synset in synsets]
+    missing = [synset for synset in roots if synset not in wordnet.words]
+    if missing:
+        raise UserError(f"wordnet lacks CIFAR-100's synset {missing[0]}; take the whole of WordNet 3.0.")
     names = {plain_name(name) for name in SYNSETS}
     named = {synset for synset, words in wordnet.words.items() if names & {plain_name(word) for word in words}}
-    below = wordnet.below(synset for synsets in SYNSETS.values() for synset in synsets)
+    below = wordnet.below(roots)
     words = {plain_name(word) for synset in below for word in wordnet.words[synset]}
     return below | named | names | words
 

@@ -1,6 +1,6 @@
 """A source of images as parts that any process can list and load."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -52,16 +52,16 @@ class Part(Protocol):
         ...
 
 
-def decoded(records: Iterable[tuple[int, str, bytes | OSError]]) -> Chunk:
-    """Decodes (place, name, bytes or why there are none); what is corrupt is listed, never fatal."""
-    images, places, unreadable = [], [], []
-    for place, name, content in records:
+def decoded(places: Iterable[int], contents: Iterable[bytes | OSError | None], name: Callable[[int], str]) -> Chunk:
+    """Decodes the contents of places, or tells why there are none; what is corrupt is listed, never fatal."""
+    images, readable, unreadable = [], [], []
+    for place, content in zip(places, contents, strict=True):
         try:
             if isinstance(content, OSError):
                 raise content
-            images.append(picture32(content))
-            places.append(place)
+            images.append(picture32(content or b""))
+            readable.append(place)
         except Exception as error:  # a decoder may fail with anything
-            unreadable.append(f"{name}: {type(error).__name__}: {error}")
+            unreadable.append(f"{name(place)}: {type(error).__name__}: {error}")
     array = np.frombuffer(b"".join(images), np.uint8).reshape(-1, SIDE, SIDE, 3)
-    return Chunk(array, np.array(places, np.int64), unreadable)
+    return Chunk(array, np.array(readable, np.int64), unreadable)

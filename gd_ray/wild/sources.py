@@ -112,7 +112,8 @@ class FilePart:
         return Listing(classes, [file.name for file in self.files], [])
 
     def load(self, places: NDArray[np.int64]) -> Chunk:
-        return decoded((place, str(self.files[place]), _content(self.files[place])) for place in places.tolist())
+        chosen = places.tolist()
+        return decoded(chosen, (_content(self.files[k]) for k in chosen), lambda place: str(self.files[place]))
 
 
 def _image_parts(root: Path, files: list[Path]) -> list[Part]:
@@ -153,8 +154,7 @@ class ParquetPart:
         if column is None:
             raise UserError(f"source file {str(self.file)!r} has no image column (a struct with 'bytes').")
         contents = self._column(column).combine_chunks().field("bytes").take(places).to_pylist()
-        pairs = zip(places.tolist(), contents, strict=True)
-        return decoded((place, self._row(place), content or b"") for place, content in pairs)
+        return decoded(places.tolist(), contents, self._row)
 
     def _column(self, name: str) -> pa.ChunkedArray:
         try:

@@ -57,14 +57,9 @@ class TarPart:
 
     def load(self, places: NDArray[np.int64]) -> Chunk:
         members, _ = self._members
-        return decoded(self._contents((place, members[place]) for place in places.tolist()))
-
-    def _contents(self, members: Iterable[tuple[int, _Member]]) -> Iterator[tuple[int, str, bytes | OSError]]:
-        for file, group in groupby(members, key=lambda pair: pair[1].archive.file):
-            with file.open("rb") as source:
-                for place, member in group:
-                    source.seek(member.start)
-                    yield place, f"{member.archive}/{member.name}", source.read(member.size)
+        chosen = places.tolist()
+        contents = _contents(members[place] for place in chosen)
+        return decoded(chosen, contents, lambda place: f"{members[place].archive}/{members[place].name}")
 
     @cached_property
     def _members(self) -> tuple[list[_Member], list[str]]:
@@ -75,6 +70,14 @@ class TarPart:
             members += found
             broken += problem
         return members, broken
+
+
+def _contents(members: Iterable[_Member]) -> Iterator[bytes]:
+    for file, group in groupby(members, key=lambda member: member.archive.file):
+        with file.open("rb") as source:
+            for member in group:
+                source.seek(member.start)
+                yield source.read(member.size)
 
 
 def tar_parts(files: Iterable[Path]) -> list[Part]:
