@@ -14,7 +14,7 @@ from gd_ray.allocator import keep_freed_memory
 from gd_ray.checkpoint import Checkpoint
 from gd_ray.coreset import class_quotas, select_coreset
 from gd_ray.data.image_set import LabelledData, Statistics
-from gd_ray.data.tasks import class_order, learned_labels
+from gd_ray.data.tasks import learned_labels, learned_order
 from gd_ray.errors import UserError
 from gd_ray.evaluation import confusion_counts, per_task
 from gd_ray.losses import EXTERNAL
@@ -109,8 +109,8 @@ def learned_data(spec: TrialSpec, data: LabelledData) -> Learned:
         )
     train = data.train.first_of_each_class(spec.train_per_class)
     test = data.test.first_of_each_class(spec.test_per_class)
-    order = class_order(spec.seed, data.num_classes)
-    labels = [learned_labels(part.labels.numpy(), order, spec.num_classes, data.name) for part in (train, test)]
+    order = learned_order(data, spec.seed)
+    labels = [learned_labels(part.labels.numpy(), order, spec.num_classes, data) for part in (train, test)]
     return Learned(train.images, labels[0], test.images, labels[1], data.statistics, order[: spec.num_classes])
 
 

@@ -2,16 +2,22 @@
 
 import os
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
 from gd_ray.errors import UserError
+from gd_ray.wild.hierarchy import WORDNET
 from trials.options import Cluster
 
 if TYPE_CHECKING:
     from gd_ray.spec import TrialSpec
+
+
+_SourceArgument = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="SOURCE")]
+_OutArgument = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="OUT")]
 
 
 def demo() -> None:
@@ -26,28 +32,129 @@ def demo() -> None:
 
 
 def prepare(
-    source: tyro.conf.Positional[str],
-    out: tyro.conf.Positional[str],
+    source: _SourceArgument,
+    out: _OutArgument,
     exclude: tyro.conf.UseAppendAction[tuple[str, ...]] = (),
+    images: int | None = None,
+    words: str | None = None,
+    indexes: str | None = None,
+    wordnet: str = WORDNET,
     seed: int = 0,
 ) -> None:
     """Turn any source of images into a wild stream: 32x32, shuffled once, in Parquet shards with a manifest.
 
-    SOURCE is a folder of images (a class per folder, or flat), Hugging Face-style Parquet, WebDataset tars,
-    downsampled-ImageNet batches, a tiny_images.bin, or glyphs:N for N drawn characters. OUT is a folder or an address
-    such as s3://bucket/stream. Corrupt images are counted and listed in OUT/manifest.json. Example:
+    SOURCE is a folder of images (a class per folder, or flat), Hugging Face-style Parquet, tars (WebDataset, one per
+    WordNet id, or the official tar of tars), downsampled-ImageNet batches, a tiny_images.bin, or glyphs:N for N drawn
+    characters. OUT is a folder or an address such as s3://bucket/stream. Corrupt images are counted and listed in
+    OUT/manifest.json. The paper's streams, and a small one:
 
-        gd-ray prepare /data/imagenet21k /streams/wild --exclude ilsvrc.txt --exclude "aquarium fish"
+        gd-ray prepare /data/fall11_whole.tar /streams/imagenet2011 --exclude ilsvrc2012
+        gd-ray prepare /data/tiny_images.bin /streams/tinyimages --indexes /data/cifar_indexes --images 20000000
+        gd-ray prepare /data/pictures /streams/wild --exclude cifar100 --exclude classes.txt --exclude "aquarium fish"
+
+    Other things to prepare: 'gd-ray prepare imagenet32 --help' (training data from ILSVRC or the like), 'gd-ray prepare
+    distances --help' (a stream cut by WordNet distance), 'gd-ray prepare cifar100 --help' (download).
 
     Args:
         source: Where the images are.
         out: Where the stream goes.
-        exclude: A class to leave out, by its name or WordNet id, or a file with one on each line; may be repeated.
-        seed: Of the shuffle.
+        exclude: A class to leave out, by its name or WordNet id; a file with one on each line; ilsvrc2012 for its 1000
+            classes; cifar100 for all that match its classes by name or WordNet (needs WordNet); may be repeated.
+        images: Of a tiny_images.bin, a uniform sample of so many; only these are read.
+        words: Of a tiny_images.bin, its tiny_metadata.bin or tiny_index.mat; looked for beside it without this.
+        indexes: Of a tiny_images.bin, CIFAR-100's index file (cifar_indexes): its images stay out, and all images of
+            their words.
+        wordnet: Folder with WordNet 3.0's data.noun (Debian's package wordnet-base).
+        seed: Of the shuffle and the sample.
     """
     from trials.prepare import run_prepare
 
-    run_prepare(source, out, exclude, seed)
+    run_prepare(source, out, exclude, images, words, indexes, wordnet, seed)
+
+
+def prepare_imagenet32(
+    source: _SourceArgument,
+    out: _OutArgument,
+    train_per_class: int = 500,
+    test_per_class: int = 100,
+    set_size: int = 100,
+    exclude: tyro.conf.UseAppendAction[tuple[str, ...]] = (),
+    wordnet: str = WORDNET,
+    seed: int = 0,
+) -> None:
+    """Draw ImageNet's training and test data, 32x32, as 'gd-ray prepare imagenet32 SOURCE OUT'.
+
+    SOURCE is ILSVRC 2012's training set (a folder per WordNet id, or ILSVRC2012_img_train.tar as it is), the 32x32
+    batches of downsampled ImageNet, or Hugging Face-style Parquet. Of each class 500 + 100 images are drawn. The
+    classes are cut into disjoint sets, one for each seed: ten sets of 100 for the paper's 1000 classes, of which seed 0
+    is for validation; OUT/classes-of-seed-K.txt lists them. A source with less works by stating the numbers, such as
+    Tiny-ImageNet with its 200 classes:
+
+        gd-ray prepare imagenet32 /data/ILSVRC2012_img_train.tar data/imagenet32
+        gd-ray prepare imagenet32 /data/tiny-imagenet data/imagenet32 --train-per-class 250 --test-per-class 50
+
+    Args:
+        source: Where the images are.
+        out: Where the prepared set goes.
+        train_per_class: Training images of each class.
+        test_per_class: Test images of each class, drawn from the same source.
+        set_size: Classes of one trial.
+        exclude: A class to leave out, as 'gd-ray prepare' takes it; may be repeated.
+        wordnet: Folder with WordNet 3.0's data.noun, for --exclude cifar100.
+        seed: Of the draw of images.
+    """
+    from trials.prepare import run_prepare_imagenet32
+
+    run_prepare_imagenet32(source, out, train_per_class, test_per_class, set_size, exclude, wordnet, seed)
+
+
+def prepare_distances(
+    stream: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="STREAM")],
+    out: _OutArgument,
+    to: str = "ilsvrc2012",
+    least: int = 1_000_000,
+    splits: int = 5,
+    wordnet: str = WORDNET,
+) -> None:
+    """Cut a stream by WordNet distance into OUT-distance-1 and on, as 'gd-ray prepare distances STREAM OUT'.
+
+    STREAM is a prepared stream whose classes are WordNet ids. The distance of a class is the shortest path in the noun
+    hierarchy to the nearest training class. Near distances come first; distances are joined until each split has enough
+    images, and the farthest ones join the last split. Classes that WordNet does not know go to OUT-unknown. What the
+    'distance' experiment uses:
+
+        gd-ray prepare distances streams/imagenet2011 streams/imagenet2011
+
+    Args:
+        stream: The stream to cut.
+        out: What the names of the new streams begin with.
+        to: The training classes: ilsvrc2012, cifar100, or a file with a WordNet id on each line.
+        least: Images that each split has at least.
+        splits: How many splits at most.
+        wordnet: Folder with WordNet 3.0's data.noun (Debian's package wordnet-base).
+    """
+    from trials.prepare import run_prepare_distances
+
+    run_prepare_distances(stream, out, to, least, splits, wordnet)
+
+
+def prepare_cifar100(folder: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="FOLDER")]) -> None:
+    """Download CIFAR-100 with torchvision, as 'gd-ray prepare cifar100 FOLDER', or check what is there.
+
+    Args:
+        folder: Where it goes; name it to other commands with --data cifar100=FOLDER.
+    """
+    from trials.prepare import run_prepare_cifar100
+
+    run_prepare_cifar100(folder)
+
+
+_PREPARED: dict[str, Callable[..., None]] = {
+    "imagenet32": prepare_imagenet32,
+    "distances": prepare_distances,
+    "cifar100": prepare_cifar100,
+}
+"""What `gd-ray prepare` makes besides streams, by the word after it."""
 
 
 @dataclass(frozen=True)
@@ -189,7 +296,11 @@ def list_methods() -> None:
 
 def main() -> None:
     """Class-incremental learning with unlabeled data in the wild (ICCV 2019), as seeded trials."""
+    arguments = sys.argv[1:]
     try:
+        if arguments[:1] == ["prepare"] and arguments[1:2] and arguments[1] in _PREPARED:
+            tyro.cli(_PREPARED[arguments[1]], prog=f"gd-ray prepare {arguments[1]}", args=arguments[2:])
+            return
         tyro.extras.subcommand_cli_from_dict(
             {"demo": demo, "list": list_methods, "plan": plan, "run": run, "prepare": prepare, "status": status},
             prog="gd-ray",

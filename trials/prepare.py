@@ -1,28 +1,44 @@
-"""`gd-ray prepare`: makes a wild stream and tells how it went."""
+"""`gd-ray prepare`: makes streams and data sets and tells how it went."""
 
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from time import perf_counter
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from gd_ray.wild.prepare import prepare, read_exclusions
+from gd_ray.wild.exclusions import read_exclusions, read_names
+from gd_ray.wild.hierarchy import read_wordnet
 from trials.view import progress_bar
 
-_STEPS = {"read": "reading the source", "write": "writing shards"}
+if TYPE_CHECKING:
+    from gd_ray.data.image_set import Statistics
+
+_SHARES = {"list": (0.0, 0.1), "read": (0.1, 0.8), "write": (0.9, 0.1)}
+"""Where a step begins and how much of the work it is: reading decodes, the others do not."""
+_STEPS = {"list": "listing the source", "read": "reading the source", "write": "writing shards"}
 
 
-def run_prepare(source: str, out: str, exclude: tuple[str, ...], seed: int) -> None:
+def run_prepare(
+    source: str,
+    out: str,
+    exclude: tuple[str, ...],
+    images: int | None,
+    words: str | None,
+    indexes: str | None,
+    wordnet: str,
+    seed: int,
+) -> None:
     console = Console(soft_wrap=True)
     started = perf_counter()
-    names = read_exclusions(exclude)
-    with progress_bar(console) as progress:
-        bar = progress.add_task("listing the source", total=2.0)
+    excluded = read_exclusions(exclude, wordnet)
 
-        def on_progress(step: str, done: int, total: int) -> None:
-            # Reading decodes, writing copies: the first is most of the work.
-            share = 1.8 * done / total if step == "read" else 1.8 + 0.2 * done / total
-            progress.update(bar, completed=share, description=f"{_STEPS[step]}: {done} of {total} parts")
+    from gd_ray.wild.prepare import prepare
+    from gd_ray.wild.tiny_images import TinyRequest
 
-        prepared = prepare(source, out, exclude=names, seed=seed, on_progress=on_progress)
+    tiny = TinyRequest(images, words, indexes)
+    with _progress(console, _SHARES) as on_progress:
+        prepared = prepare(source, out, exclude=excluded, tiny=tiny, seed=seed, on_progress=on_progress)
     manifest, seconds = prepared.stream.manifest, perf_counter() - started
     size = sum(shard.bytes for shard in manifest.shards) / 1e6
     console.print(
@@ -31,9 +47,111 @@ def run_prepare(source: str, out: str, exclude: tuple[str, ...], seed: int) -> N
     )
     if manifest.excluded:
         left_out = sum(manifest.excluded.values())
-        console.print(f"Left out {left_out} images of {len(manifest.excluded)} excluded classes.")
+        console.print(
+            f"Left out {left_out} images of {len(manifest.excluded)} excluded classes; manifest.json lists them."
+        )
+    _tell_statistics(console, manifest.statistics)
     if manifest.unreadable:
         console.print(f"{manifest.unreadable} could not be read; manifest.json lists them, the first: ", end="")
         console.print(manifest.unreadable_examples[0], markup=False)
     for warning in prepared.warnings:
         console.print(f"Warning: {warning}", markup=False)
+
+
+def run_prepare_imagenet32(
+    source: str,
+    out: str,
+    train_per_class: int,
+    test_per_class: int,
+    set_size: int,
+    exclude: tuple[str, ...],
+    wordnet: str,
+    seed: int,
+) -> None:
+    console = Console(soft_wrap=True)
+    started = perf_counter()
+    excluded = read_exclusions(exclude, wordnet)
+
+    from gd_ray.data.imagenet32 import Numbers, prepare_imagenet32
+
+    numbers = Numbers(train_per_class, test_per_class, set_size)
+    with _progress(console, {"list": (0.0, 0.1), "read": (0.1, 0.9)}) as on_progress:
+        manifest = prepare_imagenet32(
+            source, out, numbers=numbers, exclude=excluded, seed=seed, on_progress=on_progress
+        )
+    classes, sets = len(manifest.class_names), len(manifest.class_names) // set_size
+    images, seconds = classes * numbers.per_class, perf_counter() - started
+    console.print(
+        f"{out}: {classes} classes of {train_per_class} + {test_per_class} images, {seconds:.0f} s "
+        f"({images / seconds:.0f} images/s); {sets} sets of {set_size} classes, one for each seed from 0."
+    )
+    _tell_statistics(console, manifest.statistics)
+    if manifest.unreadable:
+        console.print(f"{len(manifest.unreadable)} could not be read; others stand in, the first: ", end="")
+        console.print(manifest.unreadable[0], markup=False)
+
+
+def run_prepare_distances(stream: str, out: str, to: str, least: int, splits: int, wordnet: str) -> None:
+    console = Console(soft_wrap=True)
+    nouns, training = read_wordnet(wordnet), _training_classes(to)
+
+    from gd_ray.wild.distances import class_counts, plan_splits, write_split
+    from gd_ray.wild.stream import WildStream
+
+    opened = WildStream.open(stream)
+    with _progress(console, {}) as on_progress:
+        counts = class_counts(opened, on_progress=on_progress)
+        plan = plan_splits(counts, nouns, training, least=least, most_splits=splits)
+        for split in plan.splits:
+            write_split(opened, split, f"{out}-{split.name}", on_progress=on_progress)
+    for split in plan.splits:
+        short = "" if split.images >= least or split.name == "unknown" else f" (fewer than --least {least})"
+        console.print(f"{out}-{split.name}: {split.about}, {len(split.classes)} classes, {split.images} images{short}.")
+    _tell_classes(console, "Training classes, left out", plan.training)
+    _tell_classes(console, f"Unknown to WordNet, kept apart in {out}-unknown", plan.unknown)
+
+
+def run_prepare_cifar100(folder: str) -> None:
+    from gd_ray.data.cifar100 import load_cifar100
+    from gd_ray.data.image_set import pixel_statistics
+
+    console = Console(soft_wrap=True)
+    data = load_cifar100(folder, download=True)
+    console.print(f"{folder}: {len(data.train)} + {len(data.test)} images, content {data.content_hash()[:16]}.")
+    _tell_statistics(console, pixel_statistics(data.train.images))
+
+
+def _training_classes(to: str) -> list[str]:
+    from gd_ray.data.ilsvrc2012 import WORDNET_IDS
+    from gd_ray.wild.cifar100_synsets import SYNSETS
+
+    if to == "ilsvrc2012":
+        return list(WORDNET_IDS)
+    if to == "cifar100":
+        return [synset for synsets in SYNSETS.values() for synset in synsets]
+    return read_names(to)
+
+
+@contextmanager
+def _progress(console: Console, shares: Mapping[str, tuple[float, float]]) -> Iterator[Callable[[str, int, int], None]]:
+    """A bar over all steps; a step without a share of its own has the whole bar."""
+    with progress_bar(console) as progress:
+        bar = progress.add_task("listing the source", total=1.0)
+
+        def on_progress(step: str, done: int, total: int) -> None:
+            start, share = shares.get(step, (0.0, 1.0))
+            text = f"{_STEPS.get(step, step)}: {done} of {total} parts"
+            progress.update(bar, completed=start + share * done / max(1, total), description=text)
+
+        yield on_progress
+
+
+def _tell_statistics(console: Console, statistics: "Statistics") -> None:
+    mean, std = (", ".join(f"{value:.4f}" for value in values) for values in (statistics.mean, statistics.std))
+    console.print(f"Mean ({mean}), standard deviation ({std}).")
+
+
+def _tell_classes(console: Console, what: str, counts: Mapping[str, int]) -> None:
+    if counts:
+        names = ", ".join(list(counts)[:10]) + (" and more" if len(counts) > 10 else "")
+        console.print(f"{what}: {sum(counts.values())} images of {len(counts)} classes: {names}.", markup=False)

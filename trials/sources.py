@@ -1,14 +1,19 @@
 """Where the data sets and streams that specs name really lie."""
 
 import os
+import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
+from uuid import uuid4
 
-from gd_ray.data.image_set import LabelledData
 from gd_ray.errors import UserError, unknown_name
-from gd_ray.wild.stream import WildStream
 
-DATASETS = ("cifar100", "glyphs")
+if TYPE_CHECKING:
+    from gd_ray.data.image_set import LabelledData
+    from gd_ray.wild.stream import WildStream
+
+DATASETS = ("cifar100", "imagenet32", "glyphs")
 
 
 @dataclass(frozen=True)
@@ -21,16 +26,21 @@ class Places:
     base: str = field(default_factory=os.getcwd)
     """The user's working directory; a trial has another one."""
 
-    def load_data(self, name: str, train_per_class: int | None, test_per_class: int | None) -> LabelledData:
+    def load_data(self, name: str, train_per_class: int | None, test_per_class: int | None) -> "LabelledData":
         """A data set; of glyphs only the images asked for are drawn."""
         if name == "glyphs":
             from gd_ray.data.glyphs import TEST_PER_CLASS, TRAIN_PER_CLASS, load_glyphs
 
             return load_glyphs(train_per_class or TRAIN_PER_CLASS, test_per_class or TEST_PER_CLASS)
+        place = self._place(self.data.get(name, f"data/{name}"))
         if name == "cifar100":
             from gd_ray.data.cifar100 import load_cifar100
 
-            return load_cifar100(self._place(self.data.get(name, f"data/{name}")))
+            return load_cifar100(place)
+        if name == "imagenet32":
+            from gd_ray.data.imagenet32 import load_imagenet32
+
+            return load_imagenet32(place)
         raise unknown_name("dataset", name, DATASETS)
 
     def stream_address(self, name: str) -> str:
@@ -41,13 +51,26 @@ class Places:
     def _place(self, address: str) -> str:
         return address if "://" in address else os.path.join(self.base, address)
 
-    def open_stream(self, name: str) -> WildStream:
+    def open_stream(self, name: str) -> "WildStream":
+        from gd_ray.wild.stream import WildStream
+
         address = self.stream_address(name)
+        if name.startswith("glyphs:") and not Path(address, "manifest.json").exists():
+            _make(name, address)
         try:
             return WildStream.open(address)
         except UserError as error:
-            if name.startswith("glyphs:") and not Path(address, "manifest.json").exists():
-                from gd_ray.wild.prepare import prepare
-
-                return prepare(name, address).stream
             raise UserError(f"{error} Name its folder with --stream {name}=FOLDER.") from error
+
+
+def _make(source: str, address: str) -> None:
+    """Prepares a stream under a name of its own and moves it: two runs may want it at the same time."""
+    from gd_ray.wild.prepare import prepare
+
+    temporary = f"{address}.{uuid4().hex}"
+    try:
+        prepare(source, temporary)
+        if not Path(address, "manifest.json").exists():
+            os.replace(temporary, address)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)

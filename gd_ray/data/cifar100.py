@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from PIL import Image
 
-from gd_ray.data.image_set import ImageSet, LabelledData, Statistics
+from gd_ray.data.image_set import SIDE, ImageSet, LabelledData, Statistics
 from gd_ray.errors import UserError
 
 STATISTICS = Statistics((0.5070752, 0.4865489, 0.4409178), (0.2673343, 0.2564385, 0.2761505))
@@ -31,12 +31,27 @@ def _from_torchvision(folder: Path, download: bool) -> LabelledData:
     try:
         parts = [CIFAR100(folder, train=train, download=download) for train in (True, False)]
     except (RuntimeError, OSError) as error:  # OSError: no connection
+        if (folder / CIFAR100.base_folder).is_dir():
+            raise UserError(
+                f"data folder {str(folder)!r} has a {CIFAR100.base_folder} with a wrong checksum: {_damaged(folder)}; "
+                f"delete it and fetch it again with 'gd-ray prepare cifar100'."
+            ) from error
         raise UserError(
-            f"data folder {str(folder)!r} holds neither cifar-100-python with the right checksums nor train*.parquet "
-            f"and test*.parquet; point it at one of these or allow the download."
+            f"data folder {str(folder)!r} holds neither {CIFAR100.base_folder} nor train*.parquet and test*.parquet; "
+            f"point it at one of these, or fetch it with 'gd-ray prepare cifar100'."
         ) from error
     train, test = (ImageSet.from_arrays(part.data, np.asarray(part.targets)) for part in parts)
     return LabelledData("cifar100", train, test, STATISTICS, tuple(parts[0].classes))
+
+
+def _damaged(folder: Path) -> str:
+    """Those of torchvision's files that are missing or not as they should be."""
+    from torchvision.datasets import CIFAR100
+    from torchvision.datasets.utils import check_integrity
+
+    sums = [*CIFAR100.train_list, *CIFAR100.test_list, (CIFAR100.meta["filename"], CIFAR100.meta["md5"])]
+    base = folder / CIFAR100.base_folder
+    return ", ".join(name for name, md5 in sums if not check_integrity(base / name, md5))
 
 
 def _from_parquet(folder: Path) -> LabelledData:
@@ -45,19 +60,25 @@ def _from_parquet(folder: Path) -> LabelledData:
             split: pa.concat_tables([pq.read_table(file) for file in sorted(folder.glob(f"{split}*.parquet"))])
             for split in ("train", "test")
         }
-        train, test = (_image_set(table, folder) for table in tables.values())
+        train, test = (_image_set(table, folder, split) for split, table in tables.items())
     except (OSError, pa.ArrowInvalid) as error:  # Pillow's errors are OSErrors too
         raise UserError(f"Parquet in {str(folder)!r} cannot be read ({error}); download it again.") from error
     return LabelledData("cifar100", train, test, STATISTICS, _class_names(tables["train"].schema))
 
 
-def _image_set(table: pa.Table, folder: Path) -> ImageSet:
+def _image_set(table: pa.Table, folder: Path, split: str) -> ImageSet:
     for column in ("img", "fine_label"):
         if column not in table.column_names:
             raise UserError(f"Parquet in {str(folder)!r} has no column {column!r}; it needs img and fine_label.")
     encoded = [value["bytes"] for value in table["img"].to_pylist()]
     with ThreadPoolExecutor() as threads:  # decoding leaves Python's lock
         images = list(threads.map(_decoded, encoded))
+    for row, image in enumerate(images):
+        if image.shape != (SIDE, SIDE, 3):
+            size = f"{image.shape[1]}x{image.shape[0]}"
+            raise UserError(
+                f"Parquet in {str(folder)!r} has an image of {size} in {split} row {row}, not {SIDE}x{SIDE}."
+            )
     return ImageSet.from_arrays(np.stack(images), table["fine_label"].to_numpy())
 
 

@@ -1,5 +1,6 @@
 """Labelled images in memory: uint8 pixels, class numbers and pixel statistics."""
 
+import hashlib
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,6 +11,7 @@ from torch import Tensor
 from gd_ray.errors import UserError
 
 SIDE = 32
+_ADDED_TOGETHER = 256  # images: their squares fit into 32 bits, and they into the cache
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,14 @@ class ImageSet:
     def __len__(self) -> int:
         return len(self.images)
 
+    def content_hash(self) -> str:
+        """SHA-256 of all labelled images, whatever their order."""
+        rows, labels = self.images.numpy().reshape(len(self), -1), self.labels.numpy().astype("<i8")
+        digests = [
+            hashlib.sha256(label.tobytes() + row.tobytes()).digest() for row, label in zip(rows, labels, strict=True)
+        ]
+        return hashlib.sha256(b"".join(sorted(digests))).hexdigest()
+
     def first_of_each_class(self, number: int | None) -> "ImageSet":
         """The first `number` images of every class, in the order of the set."""
         if number is None:
@@ -63,6 +73,8 @@ class LabelledData:
     test: ImageSet
     statistics: Statistics
     class_names: tuple[str, ...]
+    set_size: int | None = None
+    """Classes of one trial, where the seeds take disjoint sets of them; all of them where it is not given."""
 
     def __post_init__(self) -> None:
         for part, images in (("train", self.train), ("test", self.test)):
@@ -76,6 +88,11 @@ class LabelledData:
     def num_classes(self) -> int:
         return len(self.class_names)
 
+    def content_hash(self) -> str:
+        """Equal for the same images under the same class names, whatever form they were read from."""
+        parts = (*self.class_names, "", self.train.content_hash(), self.test.content_hash())
+        return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
 
 def checked_images(images: ArrayLike, what: str) -> NDArray[np.uint8]:
     """The images as they are, or a sentence that says what is wrong with them."""
@@ -87,14 +104,39 @@ def checked_images(images: ArrayLike, what: str) -> NDArray[np.uint8]:
     return np.ascontiguousarray(array)
 
 
+@dataclass(frozen=True)
+class PixelSums:
+    """Pixels added up, per channel, in whole numbers: they lose nothing, in whatever parts they are added."""
+
+    pixels: int
+    total: tuple[int, int, int]
+    squares: tuple[int, int, int]
+
+    @staticmethod
+    def of(images: ArrayLike) -> "PixelSums":
+        rows = np.asarray(images).reshape(-1, SIDE * SIDE * 3)
+        sums = np.zeros((2, SIDE * SIDE, 3), np.int64)
+        for start in range(0, len(rows), _ADDED_TOGETHER):
+            block = rows[start : start + _ADDED_TOGETHER].astype(np.uint32)
+            for place, values in ((0, block), (1, block * block)):
+                sums[place] += values.sum(axis=0, dtype=np.uint32).reshape(-1, 3)
+        (a, b, c), (d, e, f) = sums.sum(axis=1).tolist()
+        return PixelSums(len(rows) * SIDE * SIDE, (a, b, c), (d, e, f))
+
+    def __add__(self, other: "PixelSums") -> "PixelSums":
+        total, squares = (
+            tuple(a + b for a, b in zip(mine, others, strict=True))
+            for mine, others in ((self.total, other.total), (self.squares, other.squares))
+        )
+        return PixelSums(self.pixels + other.pixels, total, squares)  # type: ignore[arg-type]
+
+    def statistics(self) -> Statistics:
+        mean = [total / self.pixels / 255 for total in self.total]
+        pairs = zip(self.total, self.squares, strict=True)
+        std = [(self.pixels * squares - total * total) ** 0.5 / self.pixels / 255 for total, squares in pairs]
+        return Statistics((mean[0], mean[1], mean[2]), (std[0], std[1], std[2]))
+
+
 def pixel_statistics(images: ArrayLike) -> Statistics:
     """Mean and standard deviation over all pixels, from exact integer sums."""
-    array = np.asarray(images)
-    values = np.arange(256, dtype=np.float64) / 255
-    mean, std = [], []
-    for channel in range(3):
-        counts = np.bincount(array[..., channel].ravel(), minlength=256)
-        centre = counts @ values / counts.sum()
-        mean.append(float(centre))
-        std.append(float(np.sqrt(counts @ (values - centre) ** 2 / counts.sum())))
-    return Statistics((mean[0], mean[1], mean[2]), (std[0], std[1], std[2]))
+    return PixelSums.of(images).statistics()

@@ -41,6 +41,8 @@ class Manifest:
     """Images left out, for each excluded class that occurred."""
     unreadable: int
     unreadable_examples: tuple[str, ...]
+    split: str = ""
+    """Which part of the source stream this is, where it was cut from one."""
 
     def to_json(self) -> str:
         return json.dumps({"format": FORMAT, "side": SIDE, **asdict(self)}, indent=1)

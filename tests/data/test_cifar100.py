@@ -13,9 +13,12 @@ from PIL import Image
 from torchvision.datasets import CIFAR100
 
 from gd_ray.data.cifar100 import STATISTICS, load_cifar100
-from gd_ray.data.image_set import pixel_statistics
+from gd_ray.data.image_set import ImageSet, pixel_statistics
 from gd_ray.errors import UserError
 
+needs_cifar100 = pytest.mark.skipif(
+    "GD_RAY_CIFAR100" not in os.environ, reason="GD_RAY_CIFAR100 names no folder with CIFAR-100"
+)
 NAMES = [f"class {k}" for k in range(100)]
 
 
@@ -35,7 +38,7 @@ def write_parquet(folder, split, images, labels):
     pq.write_table(table, folder / f"{split}-00000-of-00001.parquet")
 
 
-def write_pickles(folder, train, test, monkeypatch):
+def write_pickles(folder, train, test, monkeypatch, names=NAMES):
     """torchvision's own layout; its checksums are replaced by those of our small files."""
     base = folder / "cifar-100-python"
     base.mkdir()
@@ -45,7 +48,7 @@ def write_pickles(folder, train, test, monkeypatch):
         content = pickle.dumps({"data": rows, "fine_labels": labels.tolist()})
         (base / name).write_bytes(content)
         sums[name] = hashlib.md5(content).hexdigest()
-    content = pickle.dumps({"fine_label_names": NAMES})
+    content = pickle.dumps({"fine_label_names": list(names)})
     (base / "meta").write_bytes(content)
     monkeypatch.setattr(CIFAR100, "train_list", [["train", sums["train"]]])
     monkeypatch.setattr(CIFAR100, "test_list", [["test", sums["test"]]])
@@ -66,6 +69,57 @@ def test_both_forms_give_the_same_data(tmp_path, monkeypatch):
         assert (data.test.images.numpy() == test[0]).all()
         assert data.class_names == tuple(NAMES)
         assert data.statistics == STATISTICS
+        assert data.content_hash() == plain_hash([train, test])
+
+
+def plain_hash(parts):
+    """By the definition: images with their labels hashed one by one, sorted, and hashed again."""
+    digests = []
+    for images, labels in parts:
+        each = [
+            hashlib.sha256(int(n).to_bytes(8, "little") + i.tobytes()).digest()
+            for i, n in zip(images, labels, strict=True)
+        ]
+        digests.append(hashlib.sha256(b"".join(sorted(each))).hexdigest())
+    return hashlib.sha256("\n".join([*NAMES, "", *digests]).encode()).hexdigest()
+
+
+def test_the_content_hash_sees_all_but_the_order():
+    images, labels = pictures(0)
+    data = ImageSet.from_arrays(images, labels)
+    assert ImageSet.from_arrays(images[::-1], labels[::-1]).content_hash() == data.content_hash()
+    assert ImageSet.from_arrays(images, labels[::-1]).content_hash() != data.content_hash()
+    changed = images.copy()
+    changed[3, 0, 0, 0] ^= 1
+    assert ImageSet.from_arrays(changed, labels).content_hash() != data.content_hash()
+
+
+def test_a_wrong_checksum_and_nothing_at_all(tmp_path, monkeypatch):
+    write_pickles(tmp_path, pictures(0), pictures(1), monkeypatch)
+    file = tmp_path / "cifar-100-python" / "test"
+    file.write_bytes(file.read_bytes() + b"!")
+    with pytest.raises(
+        UserError, match="has a cifar-100-python with a wrong checksum: test; delete it and fetch it again"
+    ):
+        load_cifar100(tmp_path)
+    with pytest.raises(UserError, match="holds neither cifar-100-python nor train"):
+        load_cifar100(tmp_path / "nothing")
+
+
+@pytest.mark.parametrize(
+    ("size", "label", "says"),
+    [
+        ((31, 32), 5, "has an image of 32x31 in test row 6, not 32x32"),
+        ((32, 32), 100, "test labels reach 100, but there are only 100 class names"),
+        ((32, 32), -1, "labels have the value -1; class numbers start at 0"),
+    ],
+)
+def test_mixed_sizes_and_labels_outside_the_range(tmp_path, size, label, says):
+    write_parquet(tmp_path, "train", *pictures(0))
+    images, labels = pictures(1)
+    write_parquet(tmp_path, "test", [*images, np.zeros((*size, 3), np.uint8)], [*labels, label])
+    with pytest.raises(UserError, match=says):
+        load_cifar100(tmp_path)
 
 
 def test_parquet_without_the_columns(tmp_path):
@@ -75,7 +129,7 @@ def test_parquet_without_the_columns(tmp_path):
         load_cifar100(tmp_path)
 
 
-@pytest.mark.skipif("GD_RAY_CIFAR100" not in os.environ, reason="GD_RAY_CIFAR100 names no folder with CIFAR-100")
+@needs_cifar100
 def test_the_real_data():
     data = load_cifar100(Path(os.environ["GD_RAY_CIFAR100"]))
     assert (len(data.train), len(data.test), data.num_classes) == (50_000, 10_000, 100)
@@ -83,3 +137,13 @@ def test_the_real_data():
     found = pixel_statistics(data.train.images)
     np.testing.assert_allclose(found.mean, STATISTICS.mean, atol=1e-6)
     np.testing.assert_allclose(found.std, STATISTICS.std, atol=1e-6)
+
+
+@needs_cifar100
+def test_the_real_data_in_torchvisions_layout_has_the_same_content(tmp_path, monkeypatch):
+    data = load_cifar100(Path(os.environ["GD_RAY_CIFAR100"]))
+    order = np.random.default_rng(0).permutation(len(data.train))
+    train = data.train.images.numpy()[order], data.train.labels.numpy()[order]
+    test = data.test.images.numpy(), data.test.labels.numpy()
+    write_pickles(tmp_path, train, test, monkeypatch, data.class_names)
+    assert load_cifar100(tmp_path).content_hash() == data.content_hash()

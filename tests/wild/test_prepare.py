@@ -1,35 +1,18 @@
 import errno
-import io
-import json
 import pickle
-import tarfile
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
+from pictures import boxed, picture, png, tar_bytes, write_parquet
 from PIL import Image
 
+from gd_ray.data.ilsvrc2012 import BATCH_LABELS
 from gd_ray.errors import UserError
 from gd_ray.wild import prepare as prepare_module
-from gd_ray.wild.prepare import prepare, read_exclusions
+from gd_ray.wild.exclusions import Exclusions, read_exclusions
+from gd_ray.wild.prepare import prepare
 from gd_ray.wild.ray_data import map_in_process
 from gd_ray.wild.stream import WildStream
-
-
-def picture(k, size=(48, 40)):
-    rng = np.random.default_rng(k)
-    return Image.fromarray(rng.integers(0, 256, (size[1], size[0], 3), dtype=np.uint8))
-
-
-def png(image):
-    buffer = io.BytesIO()
-    image.save(buffer, "PNG")
-    return buffer.getvalue()
-
-
-def boxed(image):
-    return np.asarray(image.convert("RGB").resize((32, 32), Image.Resampling.BOX)).tobytes()
 
 
 def contents(stream: WildStream):
@@ -37,6 +20,10 @@ def contents(stream: WildStream):
     positions = np.arange(len(stream))
     images = [image.tobytes() for image in stream.read(positions)]
     return sorted(zip(images, (str(name) for name in stream.class_names(positions)), strict=True))
+
+
+def excluded(*names):
+    return Exclusions(frozenset(names))
 
 
 def make(source, out, **options):
@@ -73,39 +60,56 @@ def test_a_flat_folder_has_no_classes(tmp_path):
 
 
 def test_hugging_face_parquet(tmp_path):
-    rows = [{"bytes": png(picture(k)), "path": None} for k in range(10)]
-    metadata = {"huggingface": json.dumps({"info": {"features": {"label": {"names": ["dog", "cat"]}}}})}
-    table = pa.table({"image": rows, "label": [k % 2 for k in range(10)]}).replace_schema_metadata(metadata)
-    pq.write_table(table, tmp_path / "part.parquet", row_group_size=3)
+    contained = [png(picture(k)) for k in range(10)]
+    write_parquet(tmp_path / "part.parquet", contained, [k % 2 for k in range(10)], ["dog", "cat"])
     assert contents(make(tmp_path / "part.parquet", tmp_path / "out").stream) == expected()
+
+
+def test_a_parquet_label_outside_its_names(tmp_path):
+    file = tmp_path / "part.parquet"
+    write_parquet(file, [png(picture(k)) for k in range(5)], [0, 1, -1, 1, 2], ["dog", "cat"])
+    with pytest.raises(UserError, match="has label 2 in row group 1, row 1, outside 0 to 1"):
+        make(file, tmp_path / "out")
+    write_parquet(file, [png(picture(k)) for k in range(3)], [0, 1, -1], ["dog", "cat"])
+    found = make(file, tmp_path / "out").stream
+    assert contents(found) == sorted(zip(map(boxed, map(picture, range(3))), ["dog", "cat", "None"], strict=True))
 
 
 def test_webdataset_tars(tmp_path):
     for part in range(2):
-        with tarfile.open(tmp_path / f"{part}.tar", "w") as archive:
-            for k in range(5 * part, 5 * part + 5):
-                for name, content in ((f"{k}.png", png(picture(k))), (f"{k}.cls", b"cat" if k % 2 else b"dog")):
-                    info = tarfile.TarInfo(name)
-                    info.size = len(content)
-                    archive.addfile(info, io.BytesIO(content))
+        files = []
+        for k in range(5 * part, 5 * part + 5):
+            files += [(f"{k}.png", png(picture(k))), (f"{k}.cls", b"cat" if k % 2 else b"dog")]
+        (tmp_path / f"{part}.tar").write_bytes(tar_bytes(files))
     assert contents(make(tmp_path, tmp_path / "out").stream) == expected()
 
 
+def class_tar(start=0):
+    return tar_bytes((f"{k}.png", png(picture(k))) for k in range(start, start + 4))
+
+
 def test_a_tar_named_after_a_wordnet_id_and_a_truncated_one(tmp_path):
-    for name in ("n00000001", "n00000002"):
-        with tarfile.open(tmp_path / f"{name}.tar", "w") as archive:
-            for k in range(4):
-                info = tarfile.TarInfo(f"{k}.png")
-                info.size = len(png(picture(k)))
-                archive.addfile(info, io.BytesIO(png(picture(k))))
-    torn = tmp_path / "n00000002.tar"
-    torn.write_bytes(torn.read_bytes()[:9000])
+    (tmp_path / "n00000001.tar").write_bytes(class_tar())
+    (tmp_path / "n00000002.tar").write_bytes(class_tar()[:9000])
     found = make(tmp_path, tmp_path / "out").stream
     names = [name for _, name in contents(found)]
     assert names.count("n00000001") == 4
     assert 0 < names.count("n00000002") < 4
-    assert found.manifest.unreadable == 1
+    assert found.manifest.unreadable >= 1
     assert "the rest of the archive is lost" in found.manifest.unreadable_examples[0]
+
+
+def test_a_tar_of_tars(tmp_path):
+    whole = tar_bytes([("n00000001.tar", class_tar()), ("n00000002.tar", class_tar(4))])
+    (tmp_path / "whole.tar").write_bytes(whole)
+    found = make(tmp_path / "whole.tar", tmp_path / "out", exclude=excluded("n00000003")).stream
+    assert contents(found) == sorted((boxed(picture(k)), f"n0000000{1 + k // 4}") for k in range(8))
+    part = make(tmp_path / "whole.tar", tmp_path / "part", exclude=excluded("n00000001")).stream
+    assert contents(part) == sorted((boxed(picture(k)), "n00000002") for k in range(4, 8))
+    assert part.manifest.excluded == {"n00000001": 4}
+    (tmp_path / "whole.tar").write_bytes(whole[: len(whole) * 3 // 4])
+    with pytest.raises(UserError, match="is a truncated tar: after 2 tars inside it, unexpected end of data"):
+        make(tmp_path / "whole.tar", tmp_path / "again")
 
 
 @pytest.mark.parametrize("form", ["pickle", "npz"])
@@ -117,7 +121,26 @@ def test_downsampled_imagenet_batches(tmp_path, form):
     else:
         np.savez(tmp_path / "train_data_batch_1.npz", **content)
     found = make(tmp_path, tmp_path / "out").stream
-    assert contents(found) == sorted((images[k].tobytes(), str(k + 1)) for k in range(10))
+    assert contents(found) == sorted((images[k].tobytes(), BATCH_LABELS[k]) for k in range(10))
+
+
+@pytest.mark.parametrize(
+    ("width", "labels", "says"),
+    [
+        (3072, [1, 1001], r"has label 1001 in row 1, outside 1 to 1000"),
+        (3072, [0, 1], r"has label 0 in row 0"),
+        (3072, [1], r"has 2 rows, but 1 labels"),
+        (64 * 64 * 3, [1, 2], r"rows of shape \(2, 12288\); take the 32x32 version"),
+    ],
+)
+def test_batches_of_other_labels_and_sizes(tmp_path, width, labels, says):
+    good = {"data": np.zeros((1, 3072), np.uint8), "labels": [1]}
+    (tmp_path / "train_data_batch_1").write_bytes(pickle.dumps(good))
+    (tmp_path / "train_data_batch_2").write_bytes(
+        pickle.dumps({"data": np.zeros((2, width), np.uint8), "labels": labels})
+    )
+    with pytest.raises(UserError, match=says):
+        make(tmp_path, tmp_path / "out")
 
 
 def test_a_pickle_runs_no_code(tmp_path):
@@ -128,17 +151,6 @@ def test_a_pickle_runs_no_code(tmp_path):
     (tmp_path / "train_data_batch_1").write_bytes(pickle.dumps({"data": Evil(), "labels": []}))
     with pytest.raises(UserError, match="no readable image.*which is no array"):
         make(tmp_path, tmp_path / "out")
-
-
-def test_tiny_images_bin(tmp_path):
-    images = np.random.default_rng(0).integers(0, 256, (10, 32, 32, 3), dtype=np.uint8)
-    records = b"".join(image.tobytes(order="F") for image in images)
-    file = tmp_path / "tiny_images.bin"
-    file.write_bytes(records)
-    assert contents(make(file, tmp_path / "out").stream) == sorted((i.tobytes(), "None") for i in images)
-    file.write_bytes(records[:-1])
-    with pytest.raises(UserError, match="not whole records of 3072"):
-        make(file, tmp_path / "again")
 
 
 def test_greyscale_palette_and_transparent_pictures(tmp_path):
@@ -196,7 +208,7 @@ def test_the_shuffle_is_fixed_by_the_seed_and_uniform(tmp_path):
 
 def test_exclusions_by_name_and_file(folder, tmp_path):
     (tmp_path / "list.txt").write_text("# comment\ndog  # a class\n\n")
-    assert read_exclusions([str(tmp_path / "list.txt"), "bird"]) == ["dog", "bird"]
+    assert read_exclusions([str(tmp_path / "list.txt"), "bird"]) == excluded("dog", "bird")
     found = make(folder, tmp_path / "out", exclude=read_exclusions([str(tmp_path / "list.txt"), "bird"]))
     assert contents(found.stream) == [entry for entry in expected() if entry[1] == "cat"]
     assert found.stream.manifest.excluded == {"dog": 5}
@@ -204,7 +216,7 @@ def test_exclusions_by_name_and_file(folder, tmp_path):
 
 
 def test_an_exclusion_does_not_change_the_order_of_the_rest(folder, tmp_path):
-    whole, part = make(folder, tmp_path / "a").stream, make(folder, tmp_path / "b", exclude=["dog"]).stream
+    whole, part = make(folder, tmp_path / "a").stream, make(folder, tmp_path / "b", exclude=excluded("dog")).stream
     names = whole.class_names(np.arange(10))
     images = whole.read(np.arange(10))
     assert [i.tobytes() for i in part.read(np.arange(5))] == [
@@ -232,7 +244,7 @@ def test_a_source_that_is_none(tmp_path, source, says):
 
 def test_nothing_left_or_nothing_readable(folder, tmp_path):
     with pytest.raises(UserError, match="exclude leaves nothing of source"):
-        make(folder, tmp_path / "out", exclude=["cat", "dog"])
+        make(folder, tmp_path / "out", exclude=excluded("cat", "dog"))
     leaves_nothing(tmp_path / "out")
     (tmp_path / "bad").mkdir()
     (tmp_path / "bad" / "a.png").write_text("no picture")

@@ -1,0 +1,128 @@
+"""Writing a stream: its shards, what their pixels add up to, and its manifest last of all."""
+
+import errno
+import re
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import reduce
+from operator import add
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+from pyarrow import fs
+
+from gd_ray.data.image_set import PixelSums, Statistics
+from gd_ray.errors import UserError
+from gd_ray.wild.manifest import NAME, Manifest, Shard, filesystem_of
+from gd_ray.wild.stream import PIXELS, image_column
+
+SHARD_ROWS = 32_768
+GROUP_ROWS = 4_096
+SCRATCH = "preparing"
+_SCHEMA = pa.schema([("position", pa.int64()), ("image", pa.binary(PIXELS)), ("class", pa.string())])
+
+
+@dataclass(frozen=True)
+class Written:
+    """One shard, and its pixels added up."""
+
+    number: int
+    shard: Shard
+    sums: PixelSums
+
+
+def write_shard(
+    out: str, number: int, first: int, images: NDArray[np.uint8], classes: pa.ChunkedArray, group_rows: int
+) -> Written:
+    """Writes images as a shard whose first position in the stream is `first`."""
+    filesystem, root = filesystem_of(out)
+    file = f"shard-{number:05d}.parquet"
+    groups = [(k, min(k + group_rows, len(images))) for k in range(0, len(images), group_rows)]
+    with (
+        filesystem.open_output_stream(f"{root}/{file}") as target,
+        pq.ParquetWriter(target, _SCHEMA, compression="none", use_dictionary=["class"]) as writer,
+    ):
+        for start, stop in groups:
+            columns = [pa.array(np.arange(first + start, first + stop)), image_column(images[start:stop])]
+            group = pa.table([*columns, classes.slice(start, stop - start)], schema=_SCHEMA)
+            writer.write_table(group, row_group_size=stop - start)
+    size = filesystem.get_file_info(f"{root}/{file}").size
+    crcs = tuple(zlib.crc32(images[start:stop].data) for start, stop in groups)
+    shard = Shard(file, len(images), size, tuple(stop - start for start, stop in groups), crcs)
+    return Written(number, shard, PixelSums.of(images))
+
+
+def shards_of(written: list[Written]) -> tuple[Shard, ...]:
+    return tuple(part.shard for part in sorted(written, key=lambda part: part.number))
+
+
+def statistics_of(written: list[Written]) -> Statistics:
+    return reduce(add, (part.sums for part in written)).statistics()
+
+
+def fresh_place(out: str) -> tuple[fs.FileSystem, str]:
+    """Where a stream goes, which has none yet."""
+    filesystem, root = filesystem_of(out)
+    if filesystem.get_file_info(f"{root}/{NAME}").type != fs.FileType.NotFound:
+        raise UserError(f"out {out!r} holds a stream already; choose another folder or delete it.")
+    return filesystem, root
+
+
+@contextmanager
+def cleared_on_failure(out: str) -> Iterator[None]:
+    """Removes what earlier runs left unfinished, and what this one leaves if it fails."""
+    filesystem, root = filesystem_of(out)
+    _clear(filesystem, root)
+    with plain_errors(out):
+        try:
+            yield
+        except BaseException:
+            _clear(filesystem, root)
+            raise
+
+
+@contextmanager
+def plain_errors(out: str) -> Iterator[None]:
+    """A full disk as one sentence, and a user's mistake that a worker met as it was said there."""
+    try:
+        yield
+    except Exception as error:
+        if _cause(error, _no_space):
+            raise UserError(f"out {out!r} has no space left; free some or choose another folder.") from error
+        told = _cause(error, lambda cause: isinstance(cause, UserError))
+        if told is not None:
+            raise UserError(str(told)) from error
+        raise
+
+
+def write_manifest(out: str, manifest: Manifest) -> None:
+    """Makes a folder of shards a stream."""
+    filesystem, root = filesystem_of(out)
+    with filesystem.open_output_stream(f"{root}/.{NAME}.tmp") as target:
+        target.write(manifest.to_json().encode())
+    filesystem.move(f"{root}/.{NAME}.tmp", f"{root}/{NAME}")
+
+
+def _clear(filesystem: fs.FileSystem, root: str) -> None:
+    """Removes what an unfinished run has written, and nothing else."""
+    selector = fs.FileSelector(root, allow_not_found=True)
+    for info in filesystem.get_file_info(selector):
+        if info.base_name == SCRATCH and info.type == fs.FileType.Directory:
+            filesystem.delete_dir(info.path)
+        elif info.base_name == f".{NAME}.tmp" or re.fullmatch(r"shard-\d{5,}\.parquet", info.base_name):
+            filesystem.delete_file(info.path)
+
+
+def _cause(error: BaseException | None, wanted: Callable[[BaseException], bool]) -> BaseException | None:
+    """The first in a chain of causes that is wanted; Ray wraps what a worker raised."""
+    while error is not None and not wanted(error):
+        error = error.__cause__ or getattr(error, "cause", None)
+    return error
+
+
+def _no_space(error: BaseException) -> bool:
+    return isinstance(error, OSError) and (error.errno == errno.ENOSPC or "No space left" in str(error))

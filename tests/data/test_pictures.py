@@ -1,0 +1,57 @@
+import io
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from gd_ray.data.pictures import picture32
+
+
+def smooth(size, seed=0):
+    """A picture that a JPEG keeps small."""
+    coarse = np.random.default_rng(seed).integers(0, 256, (5, 6, 3), dtype=np.uint8)
+    return Image.fromarray(coarse).resize(size, Image.Resampling.BICUBIC)
+
+
+def jpeg(image, **options):
+    buffer = io.BytesIO()
+    image.save(buffer, "JPEG", **options)
+    return buffer.getvalue()
+
+
+def pillow(content):
+    """Pillow's own decode and resize."""
+    picture = Image.open(io.BytesIO(content)).convert("RGB")
+    return np.asarray(picture.resize((32, 32), Image.Resampling.BOX)).tobytes()
+
+
+@pytest.mark.parametrize("size", [(64, 64), (500, 375), (333, 500), (100, 64), (32, 32), (31, 33), (7, 9)])
+@pytest.mark.parametrize("options", [{}, {"quality": 95, "subsampling": 0}, {"subsampling": 1}, {"progressive": True}])
+def test_jpegs_have_the_pixels_of_pillow(size, options):
+    content = jpeg(smooth(size), **options)
+    assert picture32(content) == pillow(content)
+
+
+@pytest.mark.parametrize("mode", ["L", "CMYK"])
+def test_jpegs_of_other_colours(mode):
+    content = jpeg(smooth((64, 64)).convert(mode))
+    assert picture32(content) == pillow(content)
+
+
+def test_other_pictures_and_markers_before_the_frame():
+    buffer = io.BytesIO()
+    smooth((50, 40)).save(buffer, "PNG")
+    assert picture32(buffer.getvalue()) == pillow(buffer.getvalue())
+    content = jpeg(smooth((64, 48)), comment=b"\xff\xc0 in a comment", exif=Image.Exif(), dpi=(72, 72))
+    assert picture32(content) == pillow(content)
+
+
+@pytest.mark.parametrize("kept", [0.1, 0.3, 0.5, 0.9])
+def test_a_torn_jpeg_fails_as_in_pillow(kept):
+    content = jpeg(smooth((64, 64)))
+    torn = content[: int(len(content) * kept)]
+    with pytest.raises(OSError, match="(?i)truncated") as expected:
+        pillow(torn)
+    with pytest.raises(OSError, match="(?i)truncated") as found:
+        picture32(torn)
+    assert str(found.value) == str(expected.value)
