@@ -1,6 +1,7 @@
 """From counts of right test images to accuracy matrices, and to ACC and FGT of every trial after every stage."""
 
 from functools import cache
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -22,21 +23,20 @@ def accuracy_matrix(stages: pd.DataFrame) -> NDArray[np.float64]:
 
 def curves(stages: pd.DataFrame) -> pd.DataFrame:
     """A row per trial and stage: accuracy over the classes seen, and ACC and both FGT over the stages so far."""
+    of_trials = _task_sizes(stages)
     parts = [
-        _curves(group, sizes)
-        for sizes, group in stages.groupby(_task_sizes(stages), observed=True, sort=False)
+        _curves(stages[stages["trial_id"].isin(group.index)], sizes)
+        for sizes in dict.fromkeys(of_trials)
+        if len(group := of_trials[[other == sizes for other in of_trials]])
     ]
     columns = ["trial_id", "stage", "classes_seen", "accuracy", *METRICS]
     return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=columns)
 
 
-def _task_sizes(stages: pd.DataFrame) -> pd.Series:
-    """For each row, the sizes of its trial's tasks. Almost always the task size as often as there are stages."""
-    ids = stages["trial_id"].astype("category").cat.codes.to_numpy()
-    last = pd.Series(stages["stage"].to_numpy()).groupby(ids).transform("max").to_numpy()
-    newest = stages[(stages["stage"].to_numpy() == last)].sort_values("task")
-    sizes = newest.groupby("trial_id", observed=True)["classes_of_task"].agg(tuple)
-    return stages["trial_id"].map(sizes.to_dict()).astype(object)
+def _task_sizes(stages: pd.DataFrame) -> "pd.Series[Any]":
+    """The sizes of each trial's tasks so far."""
+    newest = stages[stages["stage"] == stages.groupby("trial_id", observed=True)["stage"].transform("max")]
+    return newest.sort_values("task").groupby("trial_id", observed=True)["classes_of_task"].agg(tuple)
 
 
 def _curves(stages: pd.DataFrame, sizes: tuple[int, ...]) -> pd.DataFrame:
