@@ -75,7 +75,7 @@ def _title(dataset: str) -> str:
     return DATASET_TITLES.get(dataset, dataset)
 
 
-def _ordered(methods: Iterable[str]) -> list[str]:
+def ordered(methods: Iterable[str]) -> list[str]:
     """The paper's methods in its order, then the user's own by name."""
     found = set(methods)
     return [name for name in METHODS if name in found] + sorted(found - set(METHODS))
@@ -121,9 +121,9 @@ def incremental(
     results: Results, trials: pd.DataFrame, dataset: str, task_size: int, convention: str
 ) -> Picture | None:
     """ACC and FGT against the number of trained classes."""
-    methods = [name for name in _ordered(trials["method"]) if name.partition("+")[0] in _COLOURS or name not in METHODS]
+    methods = [name for name in ordered(trials["method"]) if name.partition("+")[0] in _COLOURS or name not in METHODS]
     rows = results.curves[results.curves["stage"] > 1].merge(trials[["trial_id", "method"]], on="trial_id")
-    if not methods or rows.empty:
+    if not methods or rows["classes_seen"].nunique() < 2:
         return None
     others = _others(methods)
     figure = Figure(figsize=(9.6, 3.9), layout="constrained")
@@ -314,11 +314,13 @@ def paired_slopes(trials: pd.DataFrame, dataset: str, convention: str) -> Pictur
         for k, (seed, values) in enumerate(wide.iterrows()):
             colour = _OTHERS[k % len(_OTHERS)] if len(seeds) <= 7 else "#0072B2"
             axes.plot(range(len(chosen)), values, "o-", color=colour, alpha=0.8, label=f"seed {seed}", linewidth=1.3)
-        axes.plot(range(len(chosen)), wide.mean(), color="#000000", linewidth=2.4, label="mean")
+        whole = wide.dropna()
+        if len(whole) > 1:
+            axes.plot(range(len(chosen)), whole.mean(), color="#000000", linewidth=2.4, label="mean of whole lines")
         axes.set_xticks(range(len(chosen)), [_label(rows, method) for method in chosen], rotation=20)
         _tidy(axes, "", label)
     handles, labels = panels[0].get_legend_handles_labels()
-    shown = slice(None) if len(seeds) <= 7 else slice(-2, None)
+    shown = slice(None) if len(seeds) <= 7 else slice(len(seeds) - 1, None)
     figure.legend(handles[shown], labels[shown], loc="outside right center", frameon=False)
     figure.suptitle(f"{_title(dataset)}, task size {size}: seed by seed")
     return Picture(
@@ -344,7 +346,7 @@ def accuracy_heat_maps(results: Results, trials: pd.DataFrame, dataset: str) -> 
     """Mean accuracy after each stage on each task."""
     size = _main_size(trials)
     rows = trials[trials["task_size"] == size]
-    methods = [m for m in _COMPARED if m in set(rows["method"])] or _ordered(rows["method"])[:4]
+    methods = [m for m in _COMPARED if m in set(rows["method"])] or ordered(rows["method"])[:4]
     figure = Figure(figsize=(2.6 * len(methods) + 1.2, 3.2), layout="constrained")
     panels = _axes(figure, len(methods), sharey=True)
     ids = {method: list(rows.loc[rows["method"] == method, "trial_id"]) for method in methods}
@@ -382,7 +384,7 @@ def confusion_matrices(results: Results, trials: pd.DataFrame, dataset: str) -> 
     """What the last model of one seed takes for what, classes in the order learned."""
     size = _main_size(trials)
     rows = trials[trials["task_size"] == size]
-    methods = [m for m in _COMPARED if m in set(rows["method"])] or _ordered(rows["method"])[:4]
+    methods = [m for m in _COMPARED if m in set(rows["method"])] or ordered(rows["method"])[:4]
     seed = _shared_seed(rows, methods)
     rows = rows[(rows["seed"] == seed)].drop_duplicates("method").set_index("method")
     methods = [method for method in methods if method in rows.index]

@@ -10,7 +10,7 @@ import pandas as pd
 
 from analysis import page
 from analysis.curves import METRICS, accuracy_matrix
-from analysis.figures import Picture, all_pictures
+from analysis.figures import Picture, all_pictures, ordered
 from analysis.formats import Cell, Grid, frame_grid, grids, signed, to_csv, to_html, to_latex, to_markdown
 from analysis.published import DATASET_TITLES
 from analysis.results import SPEC, Results, load
@@ -163,12 +163,15 @@ def _what_was_run(results: Results, found: list[Setting]) -> str:
     text = to_html(frame_grid(pd.DataFrame(rows), "Trials by experiment and state")) if rows else ""
     for k, setting in enumerate(found):
         trials = setting.variants
+        titles = trials.drop_duplicates("method").set_index("method")["method_title"].to_dict()
         heading = f"Setting {k + 1}" if len(found) > 1 else "Setting"
         entries = {
             "data": _listed(DATASET_TITLES.get(name, name) for name in trials["dataset"].unique()),
-            "streams": _listed(trials.loc[trials["method_external"].fillna(False).astype(bool), "stream"].unique())
+            "streams": _listed(
+                sorted(trials.loc[trials["method_external"].fillna(False).astype(bool), "stream"].unique())
+            )
             or "none",
-            "methods": _listed(trials["method_title"].unique()),
+            "methods": _listed(titles[name] for name in ordered(titles)),
             "task sizes": _listed(sorted(trials["task_size"].unique())),
             "seeds": _listed(sorted(trials["seed"].unique())),
             "differs from the paper in": "nothing" if setting.is_papers else setting.label,
@@ -188,8 +191,9 @@ def _tables_section(found: list[Setting], tables: list[Table]) -> str:
         own = [table for table in tables if table.setting is setting]
         if len(found) > 1 and own:
             text += f"<h3>Setting {k + 1}: {html.escape(setting.label)}</h3>"
+        text += page.notes(note for table in own for note in table.notes)
         for table in own:
-            text += page.notes(table.notes) + "".join(to_html(part) for part in grids(table))
+            text += "".join(to_html(part) for part in grids(table))
     if text:
         text = (
             page.paragraph(

@@ -103,11 +103,14 @@ def load(
     found = trial_files(address, "trials", experiment)
     of_stages = trial_files(address, "stages", experiment)
     ledgers = read_json_files(address, "ledger")
-    if not found and not of_stages and not ledgers:
-        raise UserError(f"results {address!r} holds no results; give the folder that 'gd-ray run --results' wrote to.")
-    if experiment is not None and not found and not of_stages:
+    if not found and not of_stages:
         names = sorted({file.experiment for file in trial_files(address, "stages")} | set(ledgers))
-        raise UserError(f"experiment {experiment!r} is not in results {address!r}; it holds: {', '.join(names)}.")
+        if not names:
+            raise UserError(
+                f"results {address!r} holds no results; give the folder that 'gd-ray run --results' wrote to."
+            )
+        if experiment is not None and experiment not in ledgers:
+            raise UserError(f"experiment {experiment!r} is not in results {address!r}; it holds: {', '.join(names)}.")
     trials, bad_trials = read_tables(address, once(found), filters=filters)
     trials = _with_columns(trials, TRIAL_COLUMNS)
     if filters is not None:
@@ -203,21 +206,21 @@ def _notes(
     if unreadable:
         names = ", ".join(file.path for file in unreadable[:3]) + (", …" if len(unreadable) > 3 else "")
         notes.append(
-            f"{_files(len(unreadable))} cannot be read and {'is' if len(unreadable) == 1 else 'are'} left out: {names}. "
+            f"{_count(len(unreadable), 'file')} cannot be read and {'is' if len(unreadable) == 1 else 'are'} left out: {names}. "
             f"Delete them and run the same command again."
         )
     running = len(set(stages["trial_id"].unique()) - set(trials["trial_id"]))
     if running:
         notes.append(
-            f"{_trials(running)} not finished: their stages so far are in the frames, but not in tables, "
-            f"figures and statistics."
+            f"{_trials(running)} not finished: the stages so far are among the stages and trials, but not in "
+            f"tables, figures and statistics."
         )
     waiting = int((expected["state"] == "waiting").sum())
     if waiting:
         notes.append(f"{_trials(waiting)} not started yet.")
     failed = int((expected["state"] == "failed").sum())
     if failed:
-        notes.append(f"{_trials(failed)} failed; the same command starts them again after their last stage.")
+        notes.append(f"{_count(failed, 'trial')} failed; the same command goes on after the last stage.")
     unknown = sorted(set(trials.columns) - set(TRIAL_COLUMNS))
     if unknown:
         notes.append(
@@ -235,5 +238,5 @@ def _trials(number: int) -> str:
     return "1 trial is" if number == 1 else f"{number} trials are"
 
 
-def _files(number: int) -> str:
-    return "1 file" if number == 1 else f"{number} files"
+def _count(number: int, noun: str) -> str:
+    return f"1 {noun}" if number == 1 else f"{number} {noun}s"
