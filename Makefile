@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 
 export RAY_USAGE_STATS_ENABLED := 0
 
-.PHONY: demo test lint bench bench-scoring lock clean
+.PHONY: demo test lint bench bench-scoring bench-analysis lock clean
 
 $(READY): requirements.lock pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -27,10 +27,13 @@ lint: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-bench: bench-scoring  ## every benchmark; each prints ratios measured in one run
+bench: bench-scoring bench-analysis  ## every benchmark; each prints ratios measured in one run
 
 bench-scoring: $(READY)
 	$(BIN)/python tests/benchmarks/bench_scoring.py
+
+bench-analysis: $(READY)
+	$(BIN)/python tests/benchmarks/bench_analysis.py
 
 lock:  ## resolve the newest versions again and pin them
 	$(BIN)/uv pip compile --quiet --upgrade --python-version 3.11 --extra dev --no-emit-index-url --no-header \

@@ -102,8 +102,8 @@ def _plain(text: str) -> str:
     return text.replace("$", r"\$")
 
 
-def _axes(figure: Figure, columns: int, rows: int = 1, **options: object) -> list[Axes]:
-    return list(np.atleast_1d(figure.subplots(rows, columns, **options)).ravel())  # type: ignore[arg-type]
+def _axes(figure: Figure, columns: int, rows: int = 1, *, sharex: bool = False, sharey: bool = False) -> list[Axes]:
+    return list(figure.subplots(rows, columns, sharex=sharex, sharey=sharey, squeeze=False).ravel())
 
 
 def _tidy(axes: Axes, x: str, y: str) -> None:
@@ -145,8 +145,8 @@ def incremental(
     return Picture(
         f"incremental-{dataset}-{task_size}",
         f"As classes are added: {_title(dataset)}, task size {task_size}",
-        f"Average incremental accuracy (left, higher is better) and average forgetting (right, lower is better) over the "
-        f"stages so far, against the number of trained classes; mean over {_seeds(n)}"
+        f"Average incremental accuracy (left, higher is better) and average forgetting (right, lower is better) over "
+        f"the stages so far, against the number of trained classes; mean over {_seeds(n)}"
         f"{', bands of one standard deviation' if n > 1 else ''}. Solid lines learn with external data, dashed ones "
         f"without. Look for lines that stay high on the left and low on the right to the end: a method that only wins "
         f"early has not stopped forgetting.",
@@ -247,8 +247,8 @@ def by_distance(trials: pd.DataFrame, dataset: str, convention: str) -> Picture 
         name="distance",
         axis="hierarchical distance",
         title="How near the stream is to what is learned",
-        look_for="Larger distances mean streams whose classes are less like those learned. Look for ACC falling and FGT "
-        "rising with distance, and for even the farthest stream to help.",
+        look_for="Larger distances mean streams whose classes are less like those learned. Look for ACC falling and "
+        "FGT rising with distance, and for even the farthest stream to help.",
     )
 
 
@@ -280,9 +280,9 @@ def _sweep(
     for axes, (metric, label) in zip(_axes(figure, 2), _two_metrics(convention), strict=True):
         groups = (100 * rows[metric].astype(float)).groupby(x)
         mean, spread = groups.mean(), groups.std().fillna(0)
-        axes.errorbar(mean.index, mean, yerr=spread, color=_COLOURS["gd"], marker="D", capsize=3, **_STYLE)
-        best = mean.idxmax() if metric == "acc" else mean.idxmin()
-        axes.plot(best, mean[best], "o", markersize=14, fillstyle="none", color="#000000")
+        axes.errorbar(mean.index, mean, yerr=spread, color=_COLOURS["gd"], marker="D", capsize=3, linewidth=1.6)
+        best = int(mean.argmax() if metric == "acc" else mean.argmin())
+        axes.plot(mean.index[best], mean.iloc[best], "o", markersize=14, fillstyle="none", color="#000000")
         _tidy(axes, axis, label)
     size, n = int(rows["task_size"].iloc[0]), int(rows["seed"].nunique())
     figure.suptitle(f"{_title(dataset)}, task size {size}, GD+ext")
@@ -301,7 +301,8 @@ def paired_slopes(trials: pd.DataFrame, dataset: str, convention: str) -> Pictur
     counts = trials[trials["method"].isin(chosen)].groupby("task_size", observed=True)["method"].nunique()
     if len(chosen) < 2 or counts.empty:
         return None
-    size = int(counts.idxmax() if 10 not in counts or counts[10] < counts.max() else 10)
+    best = counts.index[counts == counts.max()]
+    size = 10 if 10 in best else int(best[0])
     rows = trials[(trials["task_size"] == size) & trials["method"].isin(chosen)]
     chosen = [method for method in chosen[::-1] if method in set(rows["method"])]
     figure = Figure(figsize=(9.0, 3.8), layout="constrained")
@@ -327,8 +328,8 @@ def paired_slopes(trials: pd.DataFrame, dataset: str, convention: str) -> Pictur
         f"paired-{dataset}",
         f"Seed by seed: {_title(dataset)}",
         "A line for each seed: its methods share class order and first model. Parallel lines mean that methods differ "
-        "by much the same on every seed, even where seeds differ; crossing lines mean that the order of methods depends "
-        "on the seed.",
+        "by much the same on every seed, even where seeds differ; crossing lines mean that the order of methods "
+        "depends on the seed.",
         figure,
     )
 
@@ -359,7 +360,7 @@ def accuracy_heat_maps(results: Results, trials: pd.DataFrame, dataset: str) -> 
         extent = (0.5, stages + 0.5, stages + 0.5, 0.5)
         image = axes.imshow(matrix, vmin=0, vmax=100, cmap=_HEAT, extent=extent, interpolation="nearest")
         if stages <= 10:
-            for s, r in zip(*np.tril_indices(stages), strict=True):
+            for s, r in np.argwhere(np.isfinite(matrix)).tolist():
                 colour = "black" if matrix[s, r] > 55 else "white"
                 axes.text(r + 1, s + 1, f"{matrix[s, r]:.0f}", ha="center", va="center", color=colour, fontsize=7)
         axes.set_title(_label(rows, method))
@@ -408,9 +409,9 @@ def confusion_matrices(results: Results, trials: pd.DataFrame, dataset: str) -> 
     return Picture(
         f"confusion-{dataset}",
         f"Confusion matrix of the last stage: {_title(dataset)}, task size {size}, seed {seed}",
-        "A row for each true class and a column for each predicted one, tasks in the order learned, lines between tasks. "
-        "A bright diagonal is what one wants; a bright band on the right means that images of old tasks are taken for "
-        "classes of the newest one.",
+        "A row for each true class and a column for each predicted one, tasks in the order learned, lines between "
+        "tasks. A bright diagonal is what one wants; a bright band on the right means that images of old tasks are "
+        "taken for classes of the newest one.",
         figure,
         vector=False,
     )
@@ -419,7 +420,7 @@ def confusion_matrices(results: Results, trials: pd.DataFrame, dataset: str) -> 
 def _shared_seed(rows: pd.DataFrame, methods: list[str]) -> int:
     """The first of the seeds that the most of these methods have."""
     counts = rows[rows["method"].isin(methods)].groupby("seed")["method"].nunique()
-    return int(counts.idxmax())
+    return int(counts.index[int(counts.argmax())])
 
 
 def confusion_matrix(counts: pd.DataFrame) -> tuple[NDArray[np.float64], list[int]]:

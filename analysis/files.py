@@ -69,33 +69,37 @@ def read_tables(
         except (OSError, pa.ArrowException):
             return None
 
+    def read_block(block: Sequence[TrialFile]) -> tuple[pa.Table | None, list[int | None]]:
+        """One table, for thousands of small ones hold ten times their content, and the rows of each file."""
+        tables = [read(file) for file in block]
+        found = [table for table in tables if table is not None]
+        return _joined(found) if found else None, [None if table is None else len(table) for table in tables]
+
     blocks = [files[start : start + _BLOCK] for start in range(0, len(files), _BLOCK)]
     with ThreadPoolExecutor(os.cpu_count() if isinstance(filesystem, fs.LocalFileSystem) else 32) as pool:
-        tables = [table for block in pool.map(lambda block: [read(file) for file in block], blocks) for table in block]
-    unreadable = [file for file, table in zip(files, tables, strict=True) if table is None]
-    kept = [file for file, table in zip(files, tables, strict=True) if table is not None]
-    parts = [table for table in tables if table is not None]
-    del tables
-    if not parts:
+        parts = list(pool.map(read_block, blocks))
+    lengths = [length for _, block in parts for length in block]
+    unreadable = [file for file, length in zip(files, lengths, strict=True) if length is None]
+    kept = [file for file, length in zip(files, lengths, strict=True) if length is not None]
+    tables = [table for table, _ in parts if table is not None]
+    del parts
+    if not tables:
         return pd.DataFrame(), unreadable
-    owners = np.repeat(np.arange(len(parts)), [len(table) for table in parts])
-    frame = _frame(parts)
+    owners = np.repeat(np.arange(len(kept)), [length for length in lengths if length is not None])
+    whole = _joined(tables)
+    del tables
+    whole = whole.drop_columns([name for name in ("trial_id", "experiment") if name in whole.column_names])
+    frame: pd.DataFrame = whole.to_pandas(strings_to_categorical=True, split_blocks=True, self_destruct=True)
+    del whole
     for name, values in {"experiment": [f.experiment for f in kept], "trial_id": [f.trial_id for f in kept]}.items():
-        codes, categories = pd.factorize(np.array(values, object))
-        frame.insert(0, name, pd.Categorical.from_codes(codes[owners], categories.astype(str)), allow_duplicates=False)
+        frame.insert(0, name, pd.Series(pd.Categorical(values).take(owners), frame.index))
     return frame, unreadable
 
 
-def _frame(parts: list[pa.Table]) -> pd.DataFrame:
-    """One frame; text becomes categories, and arrow's memory is given back column by column."""
-    same = all(part.schema.equals(parts[0].schema) for part in parts)
-    whole = pa.concat_tables(parts, promote_options="none" if same else "permissive")
-    parts.clear()
-    whole = whole.drop_columns([name for name in ("trial_id", "experiment") if name in whole.column_names])
-    frame: pd.DataFrame = whole.combine_chunks().to_pandas(
-        strings_to_categorical=True, split_blocks=True, self_destruct=True
-    )
-    return frame
+def _joined(tables: list[pa.Table]) -> pa.Table:
+    """One table in one piece; columns that only some have are missing in the others."""
+    same = all(table.schema.equals(tables[0].schema) for table in tables)
+    return pa.concat_tables(tables, promote_options="none" if same else "permissive").combine_chunks()
 
 
 def read_json_files(results: str, folder: str) -> dict[str, dict[str, Any]]:

@@ -76,7 +76,8 @@ def grids(table: Table) -> list[Grid]:
 def _grid(table: Table, frame: pd.DataFrame, dataset: str) -> Grid:
     keys = sorted({(size, metric) for size, metric in zip(frame["task_size"], frame["metric"], strict=True)})
     cells = {(row.method, row.task_size, row.metric): row for row in frame.itertuples()}
-    with_printed = {key for key in keys if any(pd.notna(r.printed) for k, r in cells.items() if k[1:] == key)}
+    known = frame[frame["printed"].notna()]
+    with_printed = set(zip(known["task_size"], known["metric"], strict=True))
     same_n, one_size = frame["n"].nunique() == 1, frame["task_size"].nunique() == 1
     header = ["method"]
     for size, metric in keys:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pandas as pd
 
 from analysis import page
-from analysis.curves import METRICS, accuracy_matrix
+from analysis.curves import accuracy_matrix
 from analysis.figures import Picture, all_pictures, ordered
 from analysis.formats import Cell, Grid, frame_grid, grids, signed, to_csv, to_html, to_latex, to_markdown
 from analysis.published import DATASET_TITLES
@@ -25,13 +25,17 @@ Step = Callable[[float, str], None]
 """Told the share done and what comes next."""
 
 
+def _silent(_: float, __: str) -> None:
+    """Tells nobody."""
+
+
 def write_report(
     address: str,
     out: str | None = None,
     *,
     streams: Mapping[str, str] | None = None,
     refresh: int | None = None,
-    on_step: Step = lambda share, text: None,
+    on_step: Step = _silent,
 ) -> tuple[Path, Results]:
     """Writes the report, and its tables and figures as files beside it; gives back its path and what it shows."""
     target = _target(address, out)
@@ -163,7 +167,7 @@ def _what_was_run(results: Results, found: list[Setting]) -> str:
     text = to_html(frame_grid(pd.DataFrame(rows), "Trials by experiment and state")) if rows else ""
     for k, setting in enumerate(found):
         trials = setting.variants
-        titles = trials.drop_duplicates("method").set_index("method")["method_title"].to_dict()
+        titles = dict(zip(trials["method"].astype(str), trials["method_title"].astype(str), strict=True))
         heading = f"Setting {k + 1}" if len(found) > 1 else "Setting"
         entries = {
             "data": _listed(DATASET_TITLES.get(name, name) for name in trials["dataset"].unique()),
@@ -238,9 +242,10 @@ def _verdicts(tables: list[Table]) -> str:
 
 def _how_sure(found: list[Setting], tables: list[Table]) -> str:
     text = page.paragraph(
-        "Methods share their seeds, so they are compared seed by seed. The interval is a bootstrap over seeds (Student's "
-        "t below 8 seeds); p is exact, from flipping signs, and corrected by Holm within each table; wins count seeds on "
-        "which the first method is better; improvement is the chance that any trial of the first beats any of the second."
+        "Methods share their seeds, so they are compared seed by seed. The interval is a bootstrap over seeds "
+        "(Student's t below 8 seeds); p is exact, from flipping signs, and corrected by Holm within each table; wins "
+        "count seeds on which the first method is better; improvement is the chance that any trial of the first beats "
+        "any of the second."
     )
     empty = True
     for table in tables:
@@ -302,7 +307,6 @@ def _comparison_grid(table: Table) -> Grid:
 
 def _trials(results: Results) -> str:
     trials = results.trials
-    curves = results.curves
     rows = pd.DataFrame(
         {
             "trial": trials["trial_id"].astype(str),
@@ -320,26 +324,7 @@ def _trials(results: Results) -> str:
     )
     open_trials = results.unfinished
     if open_trials:
-        last = (
-            curves[curves["trial_id"].isin(open_trials)].sort_values("stage").groupby("trial_id", observed=True).last()
-        )
-        known = results.stages.drop_duplicates("trial_id").set_index("trial_id")
-        more = [
-            {
-                "trial": trial,
-                "method": known.loc[trial, "method"],
-                "data": known.loc[trial, "dataset"],
-                "task size": known.loc[trial, "task_size"],
-                "seed": known.loc[trial, "seed"],
-                **{
-                    title: _percent(last.loc[trial, m])
-                    for title, m in zip(("ACC", "FGT", "FGT as released"), METRICS, strict=True)
-                },
-                "state": f"after stage {last.loc[trial, 'stage']}",
-            }
-            for trial in open_trials
-        ]
-        rows = pd.concat([rows, pd.DataFrame(more)], ignore_index=True)
+        rows = pd.concat([rows, _unfinished(results)], ignore_index=True)
     if rows.empty:
         return ""
     rows = rows.astype(object).where(rows.notna(), None)
@@ -354,6 +339,26 @@ def _trials(results: Results) -> str:
         if trial in by_trial:
             text += _drill_down(trial, by_trial[trial], by_id.loc[trial] if trial in by_id.index else None)
     return text
+
+
+def _unfinished(results: Results) -> pd.DataFrame:
+    """Rows of the trials that are still running, or were stopped."""
+    curves = results.curves[results.curves["trial_id"].isin(results.unfinished)]
+    last = curves.sort_values("stage").groupby("trial_id", observed=True).last()
+    known = results.stages.drop_duplicates("trial_id").set_index("trial_id").loc[list(last.index)]
+    return pd.DataFrame(
+        {
+            "trial": last.index.astype(str),
+            "method": known["method"].astype(str).to_numpy(),
+            "data": known["dataset"].astype(str).to_numpy(),
+            "task size": known["task_size"].to_numpy(),
+            "seed": known["seed"].to_numpy(),
+            "ACC": [_percent(value) for value in last["acc"]],
+            "FGT": [_percent(value) for value in last["fgt_paper"]],
+            "FGT as released": [_percent(value) for value in last["fgt_released"]],
+            "state": [f"after stage {stage}" for stage in last["stage"]],
+        }
+    )
 
 
 def _percent(value: object) -> Cell:
@@ -384,8 +389,8 @@ def _drill_down(trial: str, stages: pd.DataFrame, row: "pd.Series | None") -> st
     text += to_html(frame_grid(shown, "Stages"), sortable=False)
     if row is not None:
         text += page.definitions({name: _shown(row[name]) for name in SPEC if name in row})
-    head = f"{title}, {first['dataset']}, task size {first['task_size']}, seed {first['seed']} ({trial})"
-    return page.folded(head, text)
+    place = f"{first['dataset']!s}, task size {first['task_size']!s}, seed {first['seed']!s}"
+    return page.folded(f"{title}, {place} ({trial})", text)
 
 
 def _shown(value: object) -> str:
@@ -407,9 +412,9 @@ def _versions(results: Results) -> str:
     names = ["host", "device", "threads", "python", "torch", "ray", "numpy", "git_revision"]
     groups = trials.groupby(names, observed=True, dropna=False)
     rows = groups.agg(trials=("trial_id", "size"), seconds=("seconds", "sum")).reset_index()
-    rows["hours"] = [Cell(f"{value / 3600:.2f}", value) for value in rows["seconds"].astype(float)]
+    hours = [Cell(f"{value / 3600:.2f}", value) for value in rows["seconds"].astype(float)]
     shown = {name: name.replace("_", " ") for name in [*names, "trials", "hours"]}
-    text = to_html(frame_grid(rows.astype(object), "Where the trials ran", shown))
+    text = to_html(frame_grid(rows.assign(hours=pd.Series(hours, rows.index)), "Where the trials ran", shown))
     return text + (
         page.notes(
             ["Trials of more than one version or machine are here; on a CPU, results may differ in the last bits."]

@@ -158,7 +158,7 @@ def _with_identity(stages: pd.DataFrame, trials: pd.DataFrame, others: pd.DataFr
     ids = stages["trial_id"].cat
     rows = rows.drop_duplicates("trial_id").set_index("trial_id").reindex(ids.categories)
     rows = rows.astype({"method": "category", "dataset": "category", "task_size": "int32", "seed": "int64"})
-    return stages.assign(**{name: rows[name].take(ids.codes).array for name in _IDENTITY})
+    return stages.assign(**{name: rows[name].take(ids.codes.to_numpy()).array for name in _IDENTITY})
 
 
 def _collapsed(trials: pd.DataFrame, stages: pd.DataFrame) -> NDArray[np.bool_]:
@@ -170,8 +170,9 @@ def _collapsed(trials: pd.DataFrame, stages: pd.DataFrame) -> NDArray[np.bool_]:
     sums = last.groupby("trial_id", observed=True)[["hits", "total"]].sum()
     classes = last.groupby("trial_id", observed=True)["classes_seen"].max()
     guessing = sums.index[sums["hits"] * classes <= sums["total"]]
-    broken = ~np.isfinite(trials[list(METRICS)].astype(float)).all(axis=1)
-    return np.asarray(trials["trial_id"].isin(guessing) | broken)
+    finite = np.isfinite(trials[list(METRICS)].to_numpy(float)).all(axis=1)
+    collapsed: NDArray[np.bool_] = trials["trial_id"].isin(guessing).to_numpy(bool) | ~finite
+    return collapsed
 
 
 def _expected(
@@ -206,8 +207,8 @@ def _notes(
     if unreadable:
         names = ", ".join(file.path for file in unreadable[:3]) + (", …" if len(unreadable) > 3 else "")
         notes.append(
-            f"{_count(len(unreadable), 'file')} cannot be read and {'is' if len(unreadable) == 1 else 'are'} left out: {names}. "
-            f"Delete them and run the same command again."
+            f"{counted(len(unreadable), 'file')} cannot be read and {'is' if len(unreadable) == 1 else 'are'} left "
+            f"out: {names}. Delete what cannot be read and run the same command again."
         )
     running = len(set(stages["trial_id"].unique()) - set(trials["trial_id"]))
     if running:
@@ -220,7 +221,7 @@ def _notes(
         notes.append(f"{_trials(waiting)} not started yet.")
     failed = int((expected["state"] == "failed").sum())
     if failed:
-        notes.append(f"{_count(failed, 'trial')} failed; the same command goes on after the last stage.")
+        notes.append(f"{counted(failed, 'trial')} failed; the same command goes on after the last stage.")
     unknown = sorted(set(trials.columns) - set(TRIAL_COLUMNS))
     if unknown:
         notes.append(
@@ -238,5 +239,6 @@ def _trials(number: int) -> str:
     return "1 trial is" if number == 1 else f"{number} trials are"
 
 
-def _count(number: int, noun: str) -> str:
+def counted(number: int, noun: str) -> str:
+    """A number with its noun."""
     return f"1 {noun}" if number == 1 else f"{number} {noun}s"

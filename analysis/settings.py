@@ -5,7 +5,7 @@ from dataclasses import dataclass, fields
 
 import pandas as pd
 
-from analysis.results import METHOD, SPEC, Results
+from analysis.results import METHOD, SPEC, Results, counted
 from gd_ray.spec import TrialSpec
 
 EXTERNAL = ("stream", "window", "ood_ratio")
@@ -97,8 +97,8 @@ def _main_variant(trials: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
         same = (group[list(METHOD)] == meaning).all(axis=1) if meaning is not None else pd.Series(True, group.index)
         if not same.all():
             notes.append(
-                f"{(~same).sum()} trials call something else {method!r} than the other {same.sum()}; they are left "
-                f"out. Give methods with different rules different names."
+                f"{counted(int((~same).sum()), 'trial')} with another meaning of {method!r} than the other "
+                f"{same.sum()} are left out. Give methods with different rules different names."
             )
         parts.append(group[same])
     return pd.concat(parts), notes
@@ -109,7 +109,7 @@ def _most_common(trials: pd.DataFrame, names: Iterable[str]) -> pd.Series | None
     if trials.empty:
         return None
     names = list(names)
-    trials = trials.astype({name: object for name in names})
+    trials = trials.astype(dict.fromkeys(names, object))
     groups = trials.groupby(names, observed=True, dropna=False, sort=False)
     sizes = pd.DataFrame(
         {

@@ -2,12 +2,14 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from analysis import statistics
 from analysis.published import PRINTED, TRIALS, Printed
+from analysis.results import counted
 from analysis.settings import Setting
 from gd_ray.errors import unknown_name
 from gd_ray.methods import METHODS
@@ -163,7 +165,7 @@ def _cells(layout: Layout, setting: Setting, trials: pd.DataFrame) -> pd.DataFra
     rows = []
     titles = trials.drop_duplicates("method").set_index("method")["method_title"].to_dict()
     has_printed = any(key[0] in set(trials["dataset"]) for key in PRINTED)
-    groups = {key: group for key, group in trials.groupby(["dataset", "task_size", "method"], observed=True)}
+    groups: dict[Any, pd.DataFrame] = dict(list(trials.groupby(["dataset", "task_size", "method"], observed=True)))
     for block, methods in layout.blocks:
         for method in methods:
             for (dataset, size, name), group in groups.items():
@@ -226,12 +228,13 @@ def _remarks(setting: Setting, frame: pd.DataFrame, trials: pd.DataFrame) -> lis
     if len(collapsed):
         names = ", ".join(f"{row.method_title} seed {row.seed}" for row in collapsed.head(6).itertuples())
         notes.append(
-            f"{len(collapsed)} trials collapsed (no better than guessing in the end) and are counted all the same: "
+            f"{counted(len(collapsed), 'trial')} collapsed (no better than guessing in the end), counted all the same: "
             f"{names}{', …' if len(collapsed) > 6 else ''}."
         )
     if frame["printed"].notna().any() and not setting.is_papers:
         notes.append(
-            f"These are not the paper's settings ({setting.label}), so that differences from its numbers are no verdict."
+            f"These are not the paper's settings ({setting.label}), so that differences from its numbers are no "
+            f"verdict."
         )
     if frame["printed"].notna().any() and setting.convention == "paper":
         notes.append(
@@ -288,8 +291,8 @@ def _comparisons(layout: Layout, setting: Setting, trials: pd.DataFrame) -> tupl
     columns = ["method", "against", "dataset", "task_size", "metric", "n", "difference", "low", "high", "p"]
     frame = pd.DataFrame(rows, columns=[*columns, "wins", "ties", "improvement", "remark"])
     frame.insert(10, "p_holm", statistics.holm(frame["p"].to_numpy(float)))
-    if len(frame) and frame["n"].max() > 1 and 2 / 2 ** frame["n"].max() > 0.05:
-        n = int(frame["n"].max())
+    n = int(frame["n"].max()) if len(frame) else 0
+    if n > 1 and 2 / 2**n > 0.05:
         notes.append(f"With {n} seeds no exact test can fall below p = {2 / 2**n:g}; look at the differences.")
     return frame, notes
 
@@ -302,7 +305,8 @@ def gap_closed(setting: Setting) -> tuple[pd.DataFrame, list[str]]:
         lacking = [title for name, title in ends.items() if name not in set(trials["method"])]
         if lacking:
             notes.append(
-                f"{dataset}: the gap between Baseline and Oracle needs trials of {' and '.join(lacking)}; run them as well."
+                f"{dataset}: the gap between Baseline and Oracle needs trials of {' and '.join(lacking)}; run them as "
+                f"well."
             )
             continue
         for method in [name for name in METHODS if name in set(trials["method"]) and name not in ends]:
@@ -332,7 +336,11 @@ def _gaps(trials: pd.DataFrame, method: str, metric: str) -> pd.DataFrame:
     wide = trials.pivot_table(
         index="seed", columns=["task_size", "method"], values=metric, observed=True, aggfunc="first"
     )
-    sizes = [s for s in wide.columns.levels[0] if all((s, m) in wide.columns for m in (method, "baseline", "oracle"))]
+    sizes = [
+        size
+        for size in trials["task_size"].unique()
+        if all((size, name) in wide.columns for name in (method, "baseline", "oracle"))
+    ]
     gaps = {
         size: statistics.gap_closed(wide[size, method], wide[size, "baseline"], wide[size, "oracle"]) for size in sizes
     }

@@ -27,7 +27,9 @@ def folder(tmp_path):
     results = str(tmp_path / "results")
     for seed in range(3):
         for method in ("baseline", "gd+ext"):
-            write_made(results, "table1", made_spec(method, seed, num_classes=6), lambda s, r: hits(s, r) + seed)
+            write_made(
+                results, "table1", made_spec(method, seed, num_classes=6), lambda s, r, seed=seed: hits(s, r) + seed
+            )
     return results
 
 
@@ -134,7 +136,11 @@ def test_a_half_written_experiment(folder):
     assert len(results.trials) == 6
     assert results.unfinished == (running.trial_id,)
     assert results.accuracy_matrix(running.trial_id).shape == (2, 2)
-    assert results.expected.set_index("method")["state"].to_dict() == {"e2e": "started", "lwf": "failed", "dr": "waiting"}
+    assert results.expected.set_index("method")["state"].to_dict() == {
+        "e2e": "started",
+        "lwf": "failed",
+        "dr": "waiting",
+    }
     text = " ".join(results.notes)
     assert "1 trial is not finished" in text
     assert "1 trial is not started yet" in text

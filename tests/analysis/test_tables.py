@@ -156,7 +156,7 @@ def test_one_name_for_two_methods(folder):
     write(folder, Method(name="gd", title="GD", previous="global"), 5, (10, 10))
     (setting,) = settings(analysis.load(str(folder)))
     assert (setting.trials["method"] == "gd").sum() == 3
-    assert any("1 trials call something else 'gd'" in note for note in setting.notes)
+    assert any("1 trial with another meaning of 'gd'" in note for note in setting.notes)
 
 
 def test_missing_seeds_are_compared_on_the_intersection(folder):
@@ -195,7 +195,7 @@ def test_collapsed_trials_are_marked_and_counted(folder):
     write(folder, "lwf", 0, (10, 10))
     table = tables_of(folder)["1"]
     assert cell(table, "lwf", "acc")["mean"] == 10
-    assert any("1 trials collapsed" in note and "LwF seed 0" in note for note in table.notes)
+    assert any("1 trial collapsed" in note and "LwF seed 0" in note for note in table.notes)
     assert "†" in to_markdown(grids(table)[0])
 
 
