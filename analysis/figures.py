@@ -32,7 +32,8 @@ _COLOURS = {
 _MARKERS = {"oracle": "*", "baseline": "o", "lwf": "v", "dr": "s", "e2e": "^", "gd": "D"}
 _OTHERS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#999999")
 _HEAT, _COUNTS = "cividis", "cividis"
-_DPI = 150
+_BANDS = 5
+"""Methods up to which bands of spread can be told apart."""
 _STYLE = {"linewidth": 1.6, "markersize": 5}
 _DISTANCE = re.compile(r"-distance-(\d+)$")
 
@@ -126,6 +127,8 @@ def incremental(
     if not methods or rows["classes_seen"].nunique() < 2:
         return None
     others = _others(methods)
+    n = int(trials.groupby("method", observed=True)["seed"].nunique().max())
+    with_bands = n > 1 and len(methods) <= _BANDS
     figure = Figure(figsize=(9.6, 3.9), layout="constrained")
     panels = _axes(figure, 2)
     for axes, (metric, label) in zip(panels, _two_metrics(convention), strict=True):
@@ -134,22 +137,21 @@ def incremental(
             mean, spread = 100 * groups.mean(), 100 * groups.std()
             look = _look(method, others)
             axes.plot(mean.index, mean, label=_label(trials, method), **look)  # type: ignore[arg-type]
-            if spread.notna().all():
+            if with_bands and spread.notna().all():
                 colour = str(look["color"])
                 axes.fill_between(mean.index, mean - spread, mean + spread, color=colour, alpha=0.10, linewidth=0)
         _tidy(axes, "trained classes", label)
     handles, labels = panels[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside right center", frameon=False)
     figure.suptitle(f"{_title(dataset)}, task size {task_size}")
-    n = int(trials.groupby("method", observed=True)["seed"].nunique().max())
     return Picture(
         f"incremental-{dataset}-{task_size}",
         f"As classes are added: {_title(dataset)}, task size {task_size}",
         f"Average incremental accuracy (left, higher is better) and average forgetting (right, lower is better) over "
         f"the stages so far, against the number of trained classes; mean over {_seeds(n)}"
-        f"{', bands of one standard deviation' if n > 1 else ''}. Solid lines learn with external data, dashed ones "
-        f"without. Look for lines that stay high on the left and low on the right to the end: a method that only wins "
-        f"early has not stopped forgetting.",
+        f"{', bands of one standard deviation' if with_bands else ''}. Solid lines learn with external data, dashed "
+        f"ones without. Look for lines that stay high on the left and low on the right to the end: a method that only "
+        f"wins early has not stopped forgetting.",
         figure,
     )
 
@@ -493,7 +495,8 @@ def contact_sheet(
     best = last[last["source"] == "previous"].sort_values("confidence", ascending=False, kind="stable")
     classes = sorted(best["class"].unique())[:20]
     rows = {_class_name(results, dataset, label): best[best["class"] == label].head(10) for label in classes}
-    rows["random"] = last[last["source"] == "ood"].head(10)
+    width = max([5, *(len(part) for part in rows.values())])
+    rows["random"] = last[last["source"] == "ood"].head(width)
     rows = {name: part for name, part in rows.items() if len(part)}
     if not rows:
         return None
@@ -501,13 +504,13 @@ def contact_sheet(
     pixels = dict(zip(wanted.tolist(), stream.read(wanted), strict=True))
     halves = 2 if len(rows) > 8 else 1
     height = -(-len(rows) // halves)
-    figure = Figure(figsize=(5.2 * halves, 0.47 * height + 0.3), layout="constrained")
+    figure = Figure(figsize=((0.48 * width + 1.0) * halves, 0.47 * height + 0.3), layout="constrained")
     panels = _axes(figure, halves, height)
     for axes in panels:
         axes.set_axis_off()
     for k, (name, part) in enumerate(rows.items()):
         axes = panels[(k % height) * halves + k // height]
-        strip = np.full((34, 34 * 10, 3), 255, np.uint8)
+        strip = np.full((34, 34 * width, 3), 255, np.uint8)
         for column, position in enumerate(part["position"]):
             strip[1:33, 34 * column + 1 : 34 * column + 33] = pixels[int(position)]
         axes.imshow(strip, interpolation="nearest")

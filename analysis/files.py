@@ -4,7 +4,6 @@ import json
 import os
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -14,6 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs
 
+from analysis import cached
+from analysis.trial_file import TrialFile
 from gd_ray.filesystems import filesystem_of
 
 _BLOCK = 64
@@ -22,24 +23,16 @@ Filters = Sequence[tuple[str, str, Any]]
 """Conditions as pyarrow takes them, such as [("method", "=", "gd"), ("seed", "in", [0, 1])]; all must hold."""
 
 
-@dataclass(frozen=True)
-class TrialFile:
-    """One kind of rows of one trial."""
-
-    experiment: str
-    trial_id: str
-    path: str
-
-
 def trial_files(results: str, kind: str, experiment: str | None = None) -> list[TrialFile]:
     """The finished files of a kind. Temporary files of a writer begin with a dot and are left out."""
     filesystem, root = filesystem_of(results)
     infos = filesystem.get_file_info(fs.FileSelector(f"{root}/{kind}", recursive=True, allow_not_found=True))
     files = []
-    for path in sorted(info.path for info in infos if info.path.endswith(".parquet")):
-        _, folder, name = path.rsplit("/", 2)
-        if not name.startswith("."):
-            files.append(TrialFile(folder.removeprefix("experiment="), name.removesuffix(".parquet"), path))
+    for info in sorted(infos, key=lambda info: str(info.path)):
+        _, folder, name = info.path.rsplit("/", 2)
+        if name.endswith(".parquet") and not name.startswith("."):
+            stamp = f"{info.size}-{info.mtime_ns}"
+            files.append(TrialFile(folder.removeprefix("experiment="), name.removesuffix(".parquet"), info.path, stamp))
     return [file for file in files if experiment in (None, file.experiment)]
 
 
@@ -53,8 +46,41 @@ def read_tables(
 ) -> tuple[pd.DataFrame, list[TrialFile]]:
     """The rows of these files as one frame, text as categories, and the files that cannot be read.
 
-    A dataset scan spends more than twice the time on so many small files. Which trial and experiment a row belongs to
-    comes from its file, not from text repeated in every row.
+    Which trial and experiment a row belongs to comes from its file, not from text repeated in every row. What was read
+    before of many files is taken from the cache.
+    """
+    cache = None if filters or len(files) < cached.LEAST else cached.place(results, files[0].path, columns)
+    known, table = cached.read(cache, files) if cache else ({}, None)
+    others = [file for file in files if file not in known]
+    lengths, new = _read(results, others, columns, filters)
+    kept = [file for file, length in zip(others, lengths, strict=True) if length is not None]
+    unreadable = [file for file, length in zip(others, lengths, strict=True) if length is None]
+    tables = [part for part in (table, new) if part is not None]
+    if not tables:
+        return pd.DataFrame(), unreadable
+    whole = _joined(tables)
+    del table, new, tables
+    owners = [*known, *kept]
+    rows = [*known.values(), *(length for length in lengths if length is not None)]
+    if cache and len(kept) > len(owners) // 10:
+        cached.write(cache, dict(zip(owners, rows, strict=True)), whole)
+    frame: pd.DataFrame = whole.to_pandas(strings_to_categorical=True, split_blocks=True, self_destruct=True)
+    del whole
+    index = np.repeat(np.arange(len(owners)), rows)
+    for name, values in {
+        "experiment": [file.experiment for file in owners],
+        "trial_id": [file.trial_id for file in owners],
+    }.items():
+        frame.insert(0, name, pd.Series(pd.Categorical(values).take(index), frame.index))
+    return frame, unreadable
+
+
+def _read(
+    results: str, files: Sequence[TrialFile], columns: Sequence[str] | None, filters: Filters | None
+) -> tuple[list[int | None], pa.Table | None]:
+    """The rows of each file, None for those that cannot be read, and all of them as one table.
+
+    A dataset scan spends more than twice the time on so many small files.
     """
     filesystem, _ = filesystem_of(results)
     condition = pq.filters_to_expression([list(filters)]) if filters else None
@@ -65,35 +91,22 @@ def read_tables(
             with filesystem.open_input_stream(file.path) as stream:
                 content = pq.ParquetFile(pa.BufferReader(stream.read_buffer()))
             table = content.read(columns=wanted, use_threads=False)
-            return table.filter(condition) if condition is not None else table
+            table = table.filter(condition) if condition is not None else table
+            return table.drop_columns([name for name in ("trial_id", "experiment") if name in table.column_names])
         except (OSError, pa.ArrowException):
             return None
 
-    def read_block(block: Sequence[TrialFile]) -> tuple[pa.Table | None, list[int | None]]:
-        """One table, for thousands of small ones hold ten times their content, and the rows of each file."""
+    def read_block(block: Sequence[TrialFile]) -> tuple[list[int | None], pa.Table | None]:
+        """Joined at once, for thousands of small tables hold ten times their content."""
         tables = [read(file) for file in block]
         found = [table for table in tables if table is not None]
-        return _joined(found) if found else None, [None if table is None else len(table) for table in tables]
+        return [None if table is None else len(table) for table in tables], _joined(found) if found else None
 
     blocks = [files[start : start + _BLOCK] for start in range(0, len(files), _BLOCK)]
     with ThreadPoolExecutor(os.cpu_count() if isinstance(filesystem, fs.LocalFileSystem) else 32) as pool:
         parts = list(pool.map(read_block, blocks))
-    lengths = [length for _, block in parts for length in block]
-    unreadable = [file for file, length in zip(files, lengths, strict=True) if length is None]
-    kept = [file for file, length in zip(files, lengths, strict=True) if length is not None]
-    tables = [table for table, _ in parts if table is not None]
-    del parts
-    if not tables:
-        return pd.DataFrame(), unreadable
-    owners = np.repeat(np.arange(len(kept)), [length for length in lengths if length is not None])
-    whole = _joined(tables)
-    del tables
-    whole = whole.drop_columns([name for name in ("trial_id", "experiment") if name in whole.column_names])
-    frame: pd.DataFrame = whole.to_pandas(strings_to_categorical=True, split_blocks=True, self_destruct=True)
-    del whole
-    for name, values in {"experiment": [f.experiment for f in kept], "trial_id": [f.trial_id for f in kept]}.items():
-        frame.insert(0, name, pd.Series(pd.Categorical(values).take(owners), frame.index))
-    return frame, unreadable
+    tables = [table for _, table in parts if table is not None]
+    return [length for lengths, _ in parts for length in lengths], _joined(tables) if tables else None
 
 
 def _joined(tables: list[pa.Table]) -> pa.Table:

@@ -10,7 +10,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from analysis.curves import METRICS, accuracy_matrix, curves
-from analysis.files import Filters, TrialFile, once, read_json_files, read_tables, trial_files
+from analysis.files import Filters, once, read_json_files, read_tables, trial_files
+from analysis.trial_file import TrialFile
 from gd_ray.errors import UserError
 from gd_ray.methods import Method
 from gd_ray.spec import TrialSpec

@@ -59,6 +59,15 @@ def _setting(trials: pd.DataFrame, varying: list[str]) -> Setting:
     named = [name for name in COMMON if not _same(first[name], _DEFAULTS[name]) or name in varying]
     label = ", ".join(f"{name} {_text(first[name])}" for name in named) or "the paper's settings"
     shown, notes = _main_variant(trials)
+    collapsed = shown[shown["collapsed"]]
+    if len(collapsed):
+        names = ", ".join(
+            f"{row.method_title} at {row.task_size} seed {row.seed}" for row in collapsed[:6].itertuples()
+        )
+        notes.append(
+            f"{counted(len(collapsed), 'trial')} collapsed, being no better than guessing in the end, and counted all "
+            f"the same: {names}{', …' if len(collapsed) > 6 else ''}. They are marked † in the tables."
+        )
     is_papers = all(_same(first[name], _DEFAULTS[name]) for name in COMMON if name != "convention")
     return Setting(label, str(first["convention"]), is_papers, shown, trials, tuple(notes))
 

@@ -9,7 +9,6 @@ import pandas as pd
 
 from analysis import statistics
 from analysis.published import PRINTED, TRIALS, Printed
-from analysis.results import counted
 from analysis.settings import Setting
 from gd_ray.errors import unknown_name
 from gd_ray.methods import METHODS
@@ -142,7 +141,7 @@ def fill(layout: Layout, setting: Setting) -> Table | None:
         return None
     frame = _cells(layout, setting, trials)
     comparisons, notes = _comparisons(layout, setting, trials)
-    return Table(layout, setting, frame, comparisons, (*_remarks(setting, frame, trials), *notes))
+    return Table(layout, setting, frame, comparisons, (*_remarks(setting, frame), *notes))
 
 
 def all_tables(found: Iterable[Setting]) -> list[Table]:
@@ -213,7 +212,7 @@ def _best(frame: pd.DataFrame) -> pd.Series:
     return competes & several & (score == score.groupby(keys, observed=True).transform("max"))
 
 
-def _remarks(setting: Setting, frame: pd.DataFrame, trials: pd.DataFrame) -> list[str]:
+def _remarks(setting: Setting, frame: pd.DataFrame) -> list[str]:
     notes = []
     if (frame["n"] == 1).all():
         notes.append(
@@ -224,13 +223,6 @@ def _remarks(setting: Setting, frame: pd.DataFrame, trials: pd.DataFrame) -> lis
         few = seeds[seeds["n"] < seeds["n"].max()]
         names = ", ".join(f"{row.title} at {row.task_size} (n = {row.n})" for row in few.head(6).itertuples())
         notes.append(f"Some cells have fewer seeds than others: {names}{', …' if len(few) > 6 else ''}.")
-    collapsed = trials[trials["collapsed"]]
-    if len(collapsed):
-        names = ", ".join(f"{row.method_title} seed {row.seed}" for row in collapsed.head(6).itertuples())
-        notes.append(
-            f"{counted(len(collapsed), 'trial')} collapsed (no better than guessing in the end), counted all the same: "
-            f"{names}{', …' if len(collapsed) > 6 else ''}."
-        )
     if frame["printed"].notna().any() and not setting.is_papers:
         notes.append(
             f"These are not the paper's settings ({setting.label}), so that differences from its numbers are no "

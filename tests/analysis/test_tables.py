@@ -195,7 +195,7 @@ def test_collapsed_trials_are_marked_and_counted(folder):
     write(folder, "lwf", 0, (10, 10))
     table = tables_of(folder)["1"]
     assert cell(table, "lwf", "acc")["mean"] == 10
-    assert any("1 trial collapsed" in note and "LwF seed 0" in note for note in table.notes)
+    assert any("1 trial collapsed" in note and "LwF at 2 seed 0" in note for note in table.setting.notes)
     assert "†" in to_markdown(grids(table)[0])
 
 
