@@ -5,6 +5,7 @@ Seeds are shared between methods (same class order, same first model), so method
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 
 import numpy as np
@@ -110,16 +111,21 @@ def sign_flip_test(differences: ArrayLike) -> float:
     n = len(values)
     if n == 0:
         return float("nan")
-    if n <= _EXACT:
-        signs = 1 - 2 * ((np.arange(2**n)[:, None] >> np.arange(n)) & 1)
-        extra = 0
-    else:
-        signs = 1 - 2 * np.random.default_rng(0).integers(0, 2, size=(_DRAWN, n))
-        extra = 1  # the flip that was observed
+    signs, extra = _signs(n)
     sums = np.abs(signs @ values)
     observed = abs(values.sum())
     close = 1e-12 * max(1.0, observed)
     return float(((sums >= observed - close).sum() + extra) / (len(sums) + extra))
+
+
+@lru_cache(maxsize=4)
+def _signs(n: int) -> tuple[Array, int]:
+    """All rows of n signs, or random ones; and how many flips to count besides them."""
+    if n <= _EXACT:
+        flipped, extra = (np.arange(2**n)[:, None] >> np.arange(n)) & 1, 0
+    else:
+        flipped, extra = np.random.default_rng(0).integers(0, 2, size=(_DRAWN, n)), 1  # the one that was observed
+    return 1 - 2 * flipped.astype(np.float64), extra
 
 
 def holm(p_values: ArrayLike) -> Array:
