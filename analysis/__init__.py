@@ -1,1 +1,5 @@
-"""From Parquet results to tables, figures and statistics."""
+"""From Parquet results to tables, figures, statistics and a report. Needs neither torch nor Ray."""
+
+from analysis.results import Results, load
+
+__all__ = ["Results", "load"]

@@ -12,7 +12,9 @@ def gd_ray(*arguments, **options):
     return subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, **options)
 
 
-@pytest.mark.parametrize("command", [(), ("demo",), ("list",), ("plan",), ("run",), ("prepare",), ("status",)])
+@pytest.mark.parametrize(
+    "command", [(), ("demo",), ("list",), ("plan",), ("run",), ("prepare",), ("status",), ("report",)]
+)
 def test_help_teaches_and_comes_fast(command):
     started = time.perf_counter()
     done = gd_ray(*command, "--help")

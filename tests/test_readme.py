@@ -1,9 +1,32 @@
 """What the README shows runs as it stands."""
 
 import re
+import sys
 from pathlib import Path
 
 README = (Path(__file__).parent.parent / "README.md").read_text()
+
+
+def test_the_recipes_of_plain_pandas(tmp_path, monkeypatch, capsys):
+    from gd_ray.spec import TrialSpec
+
+    sys.path.insert(0, str(Path(__file__).parent / "analysis"))
+    from made import write_made
+
+    spec = TrialSpec(method="gd+ext", num_classes=4, task_size=2)
+    write_made(str(tmp_path / "results"), "x", spec, lambda stage, task: 80 - 10 * (stage - task))
+    monkeypatch.chdir(tmp_path)
+    recipes = re.findall(r"```pandas\n(.*?)```", README, re.DOTALL)
+    assert len(recipes) == 3
+    shown = []
+    for recipe in recipes:
+        assert "gd_ray" not in recipe
+        exec(recipe, {})
+        shown.append(capsys.readouterr().out)
+    assert "0.75" in shown[0]  # ACC: stage 2 has 0.7 and 0.8
+    assert "0.8" in shown[1]
+    assert "0.7" in shown[1]
+    assert "0.75" in shown[2]  # mean confidence of 0.9, 0.8, 0.7 and 0.6
 
 
 def test_the_notebook_example(capsys):

@@ -13,6 +13,7 @@ from gd_ray.wild.hierarchy import WORDNET
 from trials.options import Cluster
 
 if TYPE_CHECKING:
+    from analysis import Results
     from gd_ray.spec import TrialSpec
 
 
@@ -26,9 +27,11 @@ def demo() -> None:
     Drawn characters are learned task by task. Oracle keeps all data, Baseline only a coreset; E2E and GD distil the
     previous model; GD+ext also samples unlabeled characters from a stream, scored by Ray Data. The table shows the
     average incremental accuracy (ACC, higher is better) and the average forgetting (FGT, lower is better). It is
-    'gd-ray run demo'; its Parquet results are in results/demo.
+    'gd-ray run demo'; its Parquet results are in results/demo, with figures and a report.
     """
-    run(Selection("demo", results="results/demo"), Cluster(storage="storage/demo"))
+    left = _run(Selection("demo", results="results/demo"), Cluster(storage="storage/demo"))
+    report("results/demo")
+    sys.exit(1 if left else 0)
 
 
 def prepare(
@@ -189,6 +192,13 @@ def run(selection: tyro.conf.OmitArgPrefixes[Selection], cluster: tyro.conf.Omit
         gd-ray run table1 --where dataset=cifar100 --address auto --gpus 0.25 --stream tinyimages=/streams/tiny
         gd-ray run table1 --where method=gd+ext --where task_size=10 --set ood_ratio=0.5,0.6
     """
+    left = _run(selection, cluster)
+    print(f"'gd-ray report {selection.results} --open' shows tables, figures and statistics.")
+    sys.exit(1 if left else 0)
+
+
+def _run(selection: Selection, cluster: Cluster) -> int:
+    """Runs and shows the table of what is finished; gives back how many trials are not."""
     from rich.console import Console
 
     from trials.results import finished
@@ -206,7 +216,7 @@ def run(selection: tyro.conf.OmitArgPrefixes[Selection], cluster: tyro.conf.Omit
         console.print(accuracy_table(selection.results, name))
     if left:
         console.print(f"{len(left)} trials are not finished; the same command goes on with them.")
-        sys.exit(1)
+    return len(left)
 
 
 def plan(
@@ -247,6 +257,66 @@ def status(results: tyro.conf.Positional[str] = "results") -> None:
     for state in states:
         if state.state == "failed":
             console.print(f"failed: {state.name}: {state.detail}", markup=False, soft_wrap=True)
+
+
+def report(
+    results: tyro.conf.Positional[str] = "results",
+    out: str | None = None,
+    open: bool = False,
+    watch: bool = False,
+    every: int = 10,
+    stream: tyro.conf.UseAppendAction[tuple[str, ...]] = (),
+) -> None:
+    """Write a report of a results folder: one HTML file with tables against the paper, verdicts, figures and trials.
+
+    It reads Parquet only and also works while the experiment runs. Figures (SVG and PNG) and tables (Markdown, LaTeX
+    and CSV) are written beside it. Examples:
+
+        gd-ray report results --open
+        gd-ray report results --watch
+        gd-ray report s3://bucket/results --out report.html --stream tinyimages=/streams/tiny
+
+    Args:
+        results: The folder or address that 'gd-ray run --results' writes to.
+        out: The HTML file; report.html in the results folder without it (here, for an address).
+        open: Show it in the browser.
+        watch: Write it anew until every trial is done; the page reloads itself.
+        every: Seconds between two reports of --watch.
+        stream: Where a prepared stream lies, as name=folder, to show images from it; may be repeated.
+    """
+    import webbrowser
+
+    from rich.console import Console
+
+    import analysis.report as reporting
+    from trials.options import named
+    from trials.view import progress_bar
+
+    if every < 1:
+        raise UserError(f"--every {every} must be at least 1 second.")
+    console, streams = Console(), named(stream, "--stream")
+    shown = False
+
+    def write(refresh: int | None) -> "Results":
+        nonlocal shown
+        with progress_bar(console) as progress:
+            bar = progress.add_task("reading results", total=1.0)
+
+            def on_step(share: float, text: str) -> None:
+                progress.update(bar, completed=share, description=text)
+
+            path, found = reporting.write_report(results, out, streams=streams, refresh=refresh, on_step=on_step)
+        for note in found.notes:
+            console.print(note, markup=False, highlight=False, soft_wrap=True)
+        console.print(f"Report of {len(found.trials)} trials: {path.absolute()}", highlight=False, soft_wrap=True)
+        if open and not shown:
+            shown = webbrowser.open(path.absolute().as_uri()) or True
+        return found
+
+    if watch:
+        reporting.watch(write, every)
+    else:
+        write(None)
 
 
 def list_methods() -> None:
@@ -302,7 +372,15 @@ def main() -> None:
             tyro.cli(_PREPARED[arguments[1]], prog=f"gd-ray prepare {arguments[1]}", args=arguments[2:])
             return
         tyro.extras.subcommand_cli_from_dict(
-            {"demo": demo, "list": list_methods, "plan": plan, "run": run, "prepare": prepare, "status": status},
+            {
+                "demo": demo,
+                "list": list_methods,
+                "plan": plan,
+                "run": run,
+                "prepare": prepare,
+                "status": status,
+                "report": report,
+            },
             prog="gd-ray",
             description="Reproduce and extend 'Overcoming Catastrophic Forgetting with Unlabeled Data in the Wild'.",
         )

@@ -2,6 +2,7 @@
 
 import json
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -67,6 +68,11 @@ def write_ledger(results: str, experiment: str, storage: str, trials: list[dict[
     known = {row["trial_id"]: row for row in _read(results, experiment).get("trials", [])}
     known |= {row["trial_id"]: row for row in trials}
     _write(results, f"ledger/{experiment}.json", {"storage": storage, "trials": list(known.values())})
+
+
+def write_class_names(results: str, dataset: str, names: Sequence[str]) -> None:
+    """So that what reads the results can call the classes by name."""
+    _write(results, f"classes/{dataset}.json", {"names": list(names)})
 
 
 def write_failure(results: str, trial_id: str, error: str, log: str) -> None:

@@ -14,7 +14,7 @@ from gd_ray.errors import UserError
 from gd_ray.results import StageResult
 from gd_ray.spec import TrialSpec
 from trials.cost import first_share, spec_cost, total_work
-from trials.ledger import read_experiment, write_failure, write_ledger
+from trials.ledger import read_experiment, write_class_names, write_failure, write_ledger
 from trials.options import Cluster, Share, fitted, named
 from trials.results import finished, share
 from trials.sources import Places
@@ -100,6 +100,7 @@ def check_jobs(jobs: list[Job]) -> None:
         key = (spec.dataset, spec.train_per_class, spec.test_per_class)
         if key not in data:
             data[key] = job.places.load_data(*key)
+            write_class_names(job.results, spec.dataset, data[key].class_names)
         if spec.rules.external and spec.stream not in streams:
             streams[spec.stream] = job.places.open_stream(spec.stream)
         check_inputs(spec, learned_data(spec, data[key]), streams.get(spec.stream))

@@ -4,10 +4,9 @@ import json
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from pyarrow import fs
-
 from gd_ray.data.image_set import SIDE, Statistics
 from gd_ray.errors import UserError
+from gd_ray.filesystems import filesystem_of as filesystem_of
 
 FORMAT = 1
 NAME = "manifest.json"
@@ -46,14 +45,6 @@ class Manifest:
 
     def to_json(self) -> str:
         return json.dumps({"format": FORMAT, "side": SIDE, **asdict(self)}, indent=1)
-
-
-def filesystem_of(address: str) -> tuple[fs.FileSystem, str]:
-    """The filesystem of a local path or of an address such as s3://bucket/folder, and the path in it."""
-    if "://" in address:
-        filesystem, path = fs.FileSystem.from_uri(address)
-        return filesystem, path.rstrip("/")
-    return fs.LocalFileSystem(), address.rstrip("/") or "/"
 
 
 def read_manifest(address: str) -> Manifest:

@@ -1,0 +1,84 @@
+"""From counts of right test images to accuracy matrices, and to ACC and FGT of every trial after every stage."""
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from gd_ray.metrics import average_forgetting, average_incremental_accuracy
+
+METRICS = ("acc", "fgt_paper", "fgt_released")
+"""ACC, and FGT under the paper's text and under the released program."""
+
+
+def accuracy_matrix(stages: pd.DataFrame) -> NDArray[np.float64]:
+    """accuracy[s, r] of one trial's rows: after stage s+1 on task r+1, NaN where the task was not yet learned."""
+    size = int(stages["stage"].max())
+    matrix = np.full((size, size), np.nan)
+    matrix[stages["stage"] - 1, stages["task"] - 1] = stages["hits"] / stages["total"]
+    return matrix
+
+
+def curves(stages: pd.DataFrame) -> pd.DataFrame:
+    """A row per trial and stage: accuracy over the classes seen, and ACC and both FGT over the stages so far."""
+    of_trials = _task_sizes(stages)
+    parts = [
+        _curves(stages[stages["trial_id"].isin(group.index)], sizes)
+        for sizes in dict.fromkeys(of_trials)
+        if len(group := of_trials[[other == sizes for other in of_trials]])
+    ]
+    columns = ["trial_id", "stage", "classes_seen", "accuracy", *METRICS]
+    return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=columns)
+
+
+def _task_sizes(stages: pd.DataFrame) -> "pd.Series[Any]":
+    """The sizes of each trial's tasks so far."""
+    newest = stages[stages["stage"] == stages.groupby("trial_id", observed=True)["stage"].transform("max")]
+    return newest.sort_values("task").groupby("trial_id", observed=True)["classes_of_task"].agg(tuple)
+
+
+def _curves(stages: pd.DataFrame, sizes: tuple[int, ...]) -> pd.DataFrame:
+    """Of trials with the same tasks."""
+    codes, ids = pd.factorize(stages["trial_id"])
+    matrices = np.zeros((len(ids), len(sizes), len(sizes)))
+    matrices[codes, stages["stage"] - 1, stages["task"] - 1] = stages["hits"] / stages["total"]
+    flat = matrices.reshape(len(ids), -1)
+    classes = np.cumsum(sizes)
+    over_seen = np.tril(np.tile(np.array(sizes), (len(sizes), 1))) / classes[:, None]
+    frame = pd.DataFrame(
+        {
+            "trial_id": np.repeat(ids, len(sizes)),
+            "stage": np.tile(np.arange(1, len(sizes) + 1), len(ids)),
+            "classes_seen": np.tile(classes, len(ids)),
+            "accuracy": (matrices * over_seen).sum(axis=2).ravel(),
+        }
+    )
+    for metric in METRICS:
+        frame[metric] = (flat @ metric_weights(sizes, metric).reshape(len(sizes), -1).T).ravel()
+    return frame
+
+
+@cache
+def metric_weights(sizes: tuple[int, ...], metric: str) -> NDArray[np.float64]:
+    """weights[t, s, r], so that sum(weights[t] * accuracy) is the metric over stages 1..t+1.
+
+    ACC and FGT are linear in the accuracy matrix, so their definitions in `gd_ray.metrics`, asked about each entry
+    alone, say what every entry counts; thousands of trials then take one product. NaN for a single stage.
+    """
+    stages = len(sizes)
+    weights = np.zeros((stages, stages, stages))
+    weights[0] = np.nan
+    for t in range(2, stages + 1):
+        for s, r in zip(*np.tril_indices(t), strict=True):
+            entry = np.zeros((t, t))
+            entry[s, r] = 1.0
+            weights[t - 1, s, r] = _metric(entry, sizes[:t], metric)
+    return weights
+
+
+def _metric(accuracy: NDArray[np.float64], sizes: tuple[int, ...], metric: str) -> float:
+    if metric == "acc":
+        return average_incremental_accuracy(accuracy, sizes)
+    return average_forgetting(accuracy, sizes, metric.removeprefix("fgt_"))

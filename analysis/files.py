@@ -1,0 +1,132 @@
+"""The files of a results folder: one Parquet file per trial and kind, read many at a time."""
+
+import json
+import os
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import PurePosixPath
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyarrow import fs
+
+from analysis import cached
+from analysis.trial_file import TrialFile
+from gd_ray.filesystems import filesystem_of
+
+_BLOCK = 64
+"""Files that a thread reads at a time."""
+Filters = Sequence[tuple[str, str, Any]]
+"""Conditions as pyarrow takes them, such as [("method", "=", "gd"), ("seed", "in", [0, 1])]; all must hold."""
+
+
+def trial_files(results: str, kind: str, experiment: str | None = None) -> list[TrialFile]:
+    """The finished files of a kind. Temporary files of a writer begin with a dot and are left out."""
+    filesystem, root = filesystem_of(results)
+    infos = filesystem.get_file_info(fs.FileSelector(f"{root}/{kind}", recursive=True, allow_not_found=True))
+    files = []
+    for info in sorted(infos, key=lambda info: str(info.path)):
+        _, folder, name = info.path.rsplit("/", 2)
+        if name.endswith(".parquet") and not name.startswith("."):
+            stamp = f"{info.size}-{info.mtime_ns}"
+            files.append(TrialFile(folder.removeprefix("experiment="), name.removesuffix(".parquet"), info.path, stamp))
+    return [file for file in files if experiment in (None, file.experiment)]
+
+
+def once(files: Iterable[TrialFile]) -> list[TrialFile]:
+    """Each trial once: experiments that share a trial hold equal copies of its files."""
+    return list({file.trial_id: file for file in files}.values())
+
+
+def read_tables(
+    results: str, files: Sequence[TrialFile], columns: Sequence[str] | None = None, filters: Filters | None = None
+) -> tuple[pd.DataFrame, list[TrialFile]]:
+    """The rows of these files as one frame, text as categories, and the files that cannot be read.
+
+    Which trial and experiment a row belongs to comes from its file, not from text repeated in every row. What was read
+    before of many files is taken from the cache.
+    """
+    cache = None if filters or len(files) < cached.LEAST else cached.place(results, files[0].path, columns)
+    known, table = cached.read(cache, files) if cache else ({}, None)
+    others = [file for file in files if file not in known]
+    lengths, new = _read(results, others, columns, filters)
+    kept = [file for file, length in zip(others, lengths, strict=True) if length is not None]
+    unreadable = [file for file, length in zip(others, lengths, strict=True) if length is None]
+    tables = [part for part in (table, new) if part is not None]
+    if not tables:
+        return pd.DataFrame(), unreadable
+    whole = _joined(tables)
+    del table, new, tables
+    owners = [*known, *kept]
+    rows = [*known.values(), *(length for length in lengths if length is not None)]
+    if cache and len(kept) > len(owners) // 10:
+        cached.write(cache, dict(zip(owners, rows, strict=True)), whole)
+    frame: pd.DataFrame = whole.to_pandas(strings_to_categorical=True, split_blocks=True, self_destruct=True)
+    del whole
+    index = np.repeat(np.arange(len(owners)), rows)
+    for name, values in {
+        "experiment": [file.experiment for file in owners],
+        "trial_id": [file.trial_id for file in owners],
+    }.items():
+        frame.insert(0, name, pd.Series(pd.Categorical(values).take(index), frame.index))
+    return frame, unreadable
+
+
+def _read(
+    results: str, files: Sequence[TrialFile], columns: Sequence[str] | None, filters: Filters | None
+) -> tuple[list[int | None], pa.Table | None]:
+    """The rows of each file, None for those that cannot be read, and all of them as one table.
+
+    A dataset scan spends more than twice the time on so many small files.
+    """
+    filesystem, _ = filesystem_of(results)
+    condition = pq.filters_to_expression([list(filters)]) if filters else None
+    wanted = None if columns is None else [*columns, *(name for name, _, _ in filters or ())]
+
+    def read(file: TrialFile) -> pa.Table | None:
+        try:
+            with filesystem.open_input_stream(file.path) as stream:
+                content = pq.ParquetFile(pa.BufferReader(stream.read_buffer()))
+            table = content.read(columns=wanted, use_threads=False)
+            table = table.filter(condition) if condition is not None else table
+            return table.drop_columns([name for name in ("trial_id", "experiment") if name in table.column_names])
+        except (OSError, pa.ArrowException):
+            return None
+
+    def read_block(block: Sequence[TrialFile]) -> tuple[list[int | None], pa.Table | None]:
+        """Joined at once, for thousands of small tables hold ten times their content."""
+        tables = [read(file) for file in block]
+        found = [table for table in tables if table is not None]
+        return [None if table is None else len(table) for table in tables], _joined(found) if found else None
+
+    blocks = [files[start : start + _BLOCK] for start in range(0, len(files), _BLOCK)]
+    with ThreadPoolExecutor(os.cpu_count() if isinstance(filesystem, fs.LocalFileSystem) else 32) as pool:
+        parts = list(pool.map(read_block, blocks))
+    tables = [table for _, table in parts if table is not None]
+    return [length for lengths, _ in parts for length in lengths], _joined(tables) if tables else None
+
+
+def _joined(tables: list[pa.Table]) -> pa.Table:
+    """One table in one piece; columns that only some have are missing in the others."""
+    same = all(table.schema.equals(tables[0].schema) for table in tables)
+    return pa.concat_tables(tables, promote_options="none" if same else "permissive").combine_chunks()
+
+
+def read_json_files(results: str, folder: str) -> dict[str, dict[str, Any]]:
+    """The JSON objects of a folder by file name; what cannot be read is left out."""
+    filesystem, root = filesystem_of(results)
+    found = {}
+    for info in filesystem.get_file_info(fs.FileSelector(f"{root}/{folder}", allow_not_found=True)):
+        if not info.path.endswith(".json"):
+            continue
+        try:
+            with filesystem.open_input_stream(info.path) as source:
+                content = json.loads(source.read())
+        except (OSError, ValueError):
+            continue
+        if isinstance(content, dict):
+            found[PurePosixPath(info.path).stem] = content
+    return found

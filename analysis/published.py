@@ -1,0 +1,145 @@
+"""Every number that the paper prints of its experiments, as data.
+
+ACC and FGT are in percent, as mean and standard deviation over ten trials for CIFAR-100 and nine for ImageNet. Methods
+go by their names in `gd_ray.methods`. Figures print no numbers, only the positions of their best points are told in
+the text.
+"""
+
+from dataclasses import dataclass
+
+TRIALS = {"cifar100": 10, "imagenet32": 9}
+DATASET_TITLES = {"cifar100": "CIFAR-100", "imagenet32": "ImageNet", "glyphs": "Glyphs"}
+TASK_SIZES = (5, 10, 20)
+
+
+@dataclass(frozen=True)
+class Printed:
+    """A cell of a table."""
+
+    mean: float
+    sd: float
+
+
+# Table 1 and the appendix's full table: ACC and FGT at task sizes 5, 10, 20. In the main table the rows with
+# external data of LwF, DR and E2E are left out; all others are the same in both.
+_COMPARISON: dict[str, dict[str, str]] = {
+    "cifar100": {
+        "oracle": "78.6 0.9  3.3 0.2  77.6 0.8  3.1 0.2  75.7 0.7  2.8 0.2",
+        "baseline": "57.4 1.2  21.0 0.5  56.8 1.1  19.7 0.4  56.0 1.0  18.0 0.3",
+        "lwf": "58.4 1.3  19.3 0.5  59.5 1.2  16.9 0.4  60.0 1.0  14.5 0.4",
+        "dr": "59.1 1.4  19.6 0.5  60.8 1.2  17.1 0.4  61.8 0.9  14.3 0.4",
+        "e2e": "60.2 1.3  16.5 0.5  62.6 1.1  12.8 0.4  65.1 0.8  8.9 0.2",
+        "gd": "62.1 1.2  15.4 0.4  65.0 1.1  12.1 0.3  67.1 0.9  8.5 0.3",
+        "lwf+ext": "59.7 1.2  19.4 0.5  61.2 1.1  17.0 0.4  60.8 0.9  14.8 0.4",
+        "dr+ext": "59.8 1.0  19.5 0.5  62.0 0.9  16.8 0.4  63.0 1.0  13.9 0.4",
+        "e2e+ext": "61.5 1.2  16.4 0.5  64.3 1.0  12.7 0.4  66.1 0.9  9.2 0.4",
+        "gd+ext": "66.3 1.2  9.8 0.3  68.1 1.1  7.7 0.3  68.9 1.0  5.5 0.4",
+    },
+    "imagenet32": {
+        "oracle": "68.0 1.7  3.3 0.2  66.9 1.6  3.1 0.3  65.1 1.2  2.7 0.2",
+        "baseline": "44.2 1.7  23.6 0.4  44.1 1.6  21.5 0.5  44.7 1.2  18.4 0.5",
+        "lwf": "45.6 1.9  21.5 0.4  47.3 1.5  18.5 0.5  48.6 1.2  15.3 0.6",
+        "dr": "46.5 1.6  22.0 0.5  48.7 1.6  18.8 0.5  50.7 1.2  15.1 0.5",
+        "e2e": "47.7 1.9  17.9 0.4  50.8 1.5  13.4 0.4  53.9 1.2  8.8 0.3",
+        "gd": "50.0 1.7  16.8 0.4  53.7 1.5  12.8 0.5  56.5 1.2  8.4 0.4",
+        "lwf+ext": "47.2 1.7  21.7 0.5  49.2 1.3  18.6 0.4  49.4 0.8  15.8 0.4",
+        "dr+ext": "47.3 1.7  21.8 0.6  50.2 1.5  18.5 0.5  51.8 0.9  14.9 0.5",
+        "e2e+ext": "49.2 1.7  17.7 0.6  52.8 1.4  13.2 0.2  55.2 0.9  9.0 0.4",
+        "gd+ext": "55.2 1.8  9.6 0.4  57.7 1.6  7.4 0.3  58.7 1.2  5.4 0.3",
+    },
+}
+
+# Tables 2 to 5: ACC and FGT on CIFAR-100 at task size 10. Rows that tables share are printed alike in all of them.
+_ABLATIONS: dict[int, dict[str, str]] = {
+    2: {
+        "ref-p": "62.9 1.2  14.7 0.4",
+        "ref-pc": "67.0 0.9  10.7 0.3",
+        "ref-q": "65.7 0.9  11.2 0.2",
+        "gd+ext": "68.1 1.1  7.7 0.3",
+    },
+    3: {
+        "ref-p": "62.9 1.2  14.7 0.4",
+        "teacher-cls": "62.9 1.3  14.5 0.5",
+        "teacher-cls-cnf": "65.3 1.0  11.7 0.3",
+        "teacher-dst": "66.2 1.0  11.2 0.3",
+        "ref-pc": "67.0 0.9  10.7 0.3",
+    },
+    4: {
+        "balance-none": "67.1 0.9  11.5 0.3",
+        "balance-dw": "67.9 0.9  9.6 0.2",
+        "balance-dset": "67.2 1.1  8.4 0.2",
+        "gd+ext": "68.1 1.1  7.7 0.3",
+    },
+    5: {
+        "gd": "65.0 1.1  12.1 0.3",
+        "sample-ood": "67.6 0.9  9.0 0.3",
+        "sample-prev": "66.0 1.2  7.8 0.3",
+        "sample-ood-pred": "65.7 1.1  10.2 0.2",
+        "gd+ext": "68.1 1.1  7.7 0.3",
+    },
+}
+
+Key = tuple[str, int, str, str]
+"""Data set, task size, method, and 'acc' or 'fgt'."""
+
+
+def _cells(row: str) -> list[Printed]:
+    numbers = [float(text) for text in row.split()]
+    return [Printed(mean, sd) for mean, sd in zip(numbers[::2], numbers[1::2], strict=True)]
+
+
+def _comparison() -> dict[Key, Printed]:
+    return {
+        (dataset, size, method, metric): cell
+        for dataset, rows in _COMPARISON.items()
+        for method, row in rows.items()
+        for (size, metric), cell in zip(
+            [(size, metric) for size in TASK_SIZES for metric in ("acc", "fgt")], _cells(row), strict=True
+        )
+    }
+
+
+def _ablation(number: int) -> dict[Key, Printed]:
+    return {
+        ("cifar100", 10, method, metric): cell
+        for method, row in _ABLATIONS[number].items()
+        for metric, cell in zip(("acc", "fgt"), _cells(row), strict=True)
+    }
+
+
+TABLES: dict[int, dict[Key, Printed]] = {1: _comparison(), **{number: _ablation(number) for number in _ABLATIONS}}
+"""The cells of each table; 1 is the full one of the appendix."""
+
+PRINTED: dict[Key, Printed] = {key: cell for table in TABLES.values() for key, cell in table.items()}
+"""Every cell of every table."""
+
+BEST_OOD_RATIO = {
+    ("cifar100", "acc"): 0.8,
+    ("imagenet32", "acc"): 0.7,
+    ("cifar100", "fgt"): 0.2,
+    ("imagenet32", "fgt"): 0.5,
+}
+"""Appendix, effect of the OOD ratio at task size 10: where the best ACC and FGT are."""
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A relative improvement that the text states, on ImageNet with task size 5."""
+
+    metric: str
+    better: str
+    worse: str
+    percent: float
+
+
+CLAIMS = (
+    Claim("acc", "gd", "e2e", 4.8),
+    Claim("fgt", "gd", "e2e", 6.0),
+    Claim("acc", "e2e+ext", "e2e", 3.2),
+    Claim("acc", "gd+ext", "gd", 10.5),
+    Claim("fgt", "e2e+ext", "e2e", 1.1),
+    Claim("fgt", "gd+ext", "gd", 43.1),
+    Claim("acc", "gd+ext", "e2e", 15.8),
+    Claim("fgt", "gd+ext", "e2e", 46.5),
+)
+"""'Comparison of methods' of Section 4.2; the last two are the abstract's too."""

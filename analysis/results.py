@@ -1,0 +1,245 @@
+"""Results as DataFrames, in one call, also while an experiment still runs."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from analysis.curves import METRICS, accuracy_matrix, curves
+from analysis.files import Filters, once, read_json_files, read_tables, trial_files
+from analysis.trial_file import TrialFile
+from gd_ray.errors import UserError
+from gd_ray.methods import Method
+from gd_ray.spec import TrialSpec
+
+SPEC = tuple(spec_field.name for spec_field in fields(TrialSpec))
+"""The fields of a trial that decide its result."""
+METHOD = tuple(f"method_{f.name}" for f in fields(Method) if f.name not in ("name", "title"))
+_MACHINE = ("seconds", "status", "device", "threads", "host", "python", "torch", "ray", "numpy", "git_revision")
+TRIAL_COLUMNS = ("trial_id", *SPEC, "method_title", *METHOD, *METRICS, *_MACHINE, "experiment")
+STAGE_COLUMNS = ("stage", "task", "hits", "total", "classes_of_task", "classes_seen")
+"""What every metric needs. The other columns of the stages (sizes, seconds, losses) are read when asked for."""
+_IDENTITY = ("method", "dataset", "task_size", "seed")
+
+
+@dataclass(frozen=True)
+class Results:
+    """What a results folder holds. Frames are never changed by what reads them."""
+
+    address: str
+    trials: pd.DataFrame
+    """A row per finished trial: its whole spec, ACC and FGT in [0, 1], where it ran, and whether it collapsed."""
+    stages: pd.DataFrame
+    """A row per (trial, stage, task), of unfinished trials too."""
+    experiments: dict[str, tuple[str, ...]]
+    """The trials whose files each experiment holds, or that its ledger names."""
+    expected: pd.DataFrame
+    """A row per trial of the ledgers: what was started into this folder, and its state."""
+    storage: tuple[str, ...]
+    """The storage folders that the ledgers name."""
+    class_names: dict[str, tuple[str, ...]]
+    """Of each data set, where the results tell them."""
+    notes: tuple[str, ...] = field(default=())
+    """What a reader should know of these results, in sentences."""
+
+    @cached_property
+    def confusions(self) -> pd.DataFrame:
+        """(trial, stage, true class, predicted class, count) of all trials; read at the first use."""
+        return self.rows("confusions")
+
+    @cached_property
+    def samples(self) -> pd.DataFrame:
+        """What Algorithm 2 chose, in all trials; read at the first use."""
+        return self.rows("samples")
+
+    @cached_property
+    def curves(self) -> pd.DataFrame:
+        """Accuracy, ACC and both FGT of every trial after every stage, from the counts."""
+        return curves(self.stages)
+
+    @property
+    def unfinished(self) -> tuple[str, ...]:
+        """Trials that have stages but are not finished."""
+        done = set(self.trials["trial_id"])
+        return tuple(trial for trial in self.stages["trial_id"].unique() if trial not in done)
+
+    def accuracy_matrix(self, trial_id: str) -> NDArray[np.float64]:
+        """accuracy[s, r] of a trial: after stage s+1 on task r+1, NaN where the task was not yet learned."""
+        rows = self.stages[self.stages["trial_id"] == trial_id]
+        if rows.empty:
+            raise UserError(f"trial {trial_id!r} is not in results {self.address!r}; take an id of results.trials.")
+        return accuracy_matrix(rows)
+
+    def rows(
+        self,
+        kind: str,
+        trials: Sequence[str] | None = None,
+        filters: Filters | None = None,
+        columns: Sequence[str] | None = None,
+    ) -> pd.DataFrame:
+        """Rows of 'stages', 'confusions' or 'samples', of some trials only; no other file is opened."""
+        known = {trial for ids in self.experiments.values() for trial in ids}
+        wanted = known if trials is None else set(trials)
+        files = [file for file in once(trial_files(self.address, kind)) if file.trial_id in wanted]
+        return read_tables(self.address, files, columns, filters)[0]
+
+
+def load(
+    path: str,
+    *,
+    experiment: str | None = None,
+    filters: Filters | None = None,
+    stage_columns: Sequence[str] | None = STAGE_COLUMNS,
+) -> Results:
+    """Everything in a results folder, local or an address such as s3://bucket/results.
+
+    `filters` are conditions on the trials, such as [("method", "in", ["gd", "gd+ext"])]; stages, confusions and
+    samples of other trials are then not read at all. `stage_columns=None` reads every column of the stages.
+    """
+    address = str(path)
+    found = trial_files(address, "trials", experiment)
+    of_stages = trial_files(address, "stages", experiment)
+    ledgers = read_json_files(address, "ledger")
+    if not found and not of_stages:
+        names = sorted({file.experiment for file in trial_files(address, "stages")} | set(ledgers))
+        if not names:
+            raise UserError(
+                f"results {address!r} holds no results; give the folder that 'gd-ray run --results' wrote to."
+            )
+        if experiment is not None and experiment not in ledgers:
+            raise UserError(f"experiment {experiment!r} is not in results {address!r}; it holds: {', '.join(names)}.")
+    trials, bad_trials = read_tables(address, once(found), filters=filters)
+    trials = _with_columns(trials, TRIAL_COLUMNS)
+    if filters is not None:
+        kept = set(trials["trial_id"])
+        of_stages = [file for file in of_stages if file.trial_id in kept]
+    stages, bad_stages = read_tables(address, once(of_stages), stage_columns)
+    stages = _with_columns(stages, ("trial_id", *(stage_columns or STAGE_COLUMNS)))
+    done = set(trials["trial_id"])
+    unfinished = [file for file in once(of_stages) if file.trial_id not in done]
+    stages = _with_identity(stages, trials, read_tables(address, unfinished, _IDENTITY)[0])
+    experiments: dict[str, list[str]] = {}
+    for file in [*found, *of_stages]:
+        experiments.setdefault(file.experiment, []).append(file.trial_id)
+    if filters is not None:
+        experiments = {name: [trial for trial in ids if trial in kept] for name, ids in experiments.items()}
+    ledgers = {name: ledgers[name] for name in ledgers if experiment in (None, name)}
+    expected = _expected(address, ledgers, trials, stages)
+    return Results(
+        address=address,
+        trials=trials.assign(collapsed=_collapsed(trials, stages)),
+        stages=stages,
+        experiments={name: tuple(dict.fromkeys(ids)) for name, ids in experiments.items()},
+        expected=expected,
+        storage=tuple(dict.fromkeys(str(ledger["storage"]) for ledger in ledgers.values() if "storage" in ledger)),
+        class_names={
+            name: tuple(map(str, content.get("names", ())))
+            for name, content in read_json_files(address, "classes").items()
+        },
+        notes=tuple(_notes(trials, stages, expected, [*bad_trials, *bad_stages])),
+    )
+
+
+def _with_columns(frame: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
+    """The frame with every column that the rest of this package reads; what an older version lacks is missing."""
+    missing = {name: pd.Series(index=frame.index, dtype="object") for name in columns if name not in frame}
+    return frame.assign(**missing) if missing else frame
+
+
+def _with_identity(stages: pd.DataFrame, trials: pd.DataFrame, others: pd.DataFrame) -> pd.DataFrame:
+    """The stages with each trial's method, data set, task size and seed, taken from rows that have them."""
+    if stages.empty or "method" in stages:
+        return _with_columns(stages, _IDENTITY)
+    known = [frame[["trial_id", *_IDENTITY]] for frame in (trials, others) if len(frame)]
+    rows = pd.concat([frame.astype({"trial_id": str, "method": str, "dataset": str}) for frame in known])
+    ids = stages["trial_id"].cat
+    rows = rows.drop_duplicates("trial_id").set_index("trial_id").reindex(ids.categories)
+    rows = rows.astype({"method": "category", "dataset": "category", "task_size": "int32", "seed": "int64"})
+    return stages.assign(**{name: rows[name].take(ids.codes.to_numpy()).array for name in _IDENTITY})
+
+
+def _collapsed(trials: pd.DataFrame, stages: pd.DataFrame) -> NDArray[np.bool_]:
+    """Trials whose last model is no better than guessing, or whose metrics are no numbers."""
+    if trials.empty:
+        return np.zeros(0, bool)
+    seen = stages["classes_seen"]
+    last = stages[seen == seen.groupby(stages["trial_id"], observed=True).transform("max")]
+    sums = last.groupby("trial_id", observed=True)[["hits", "total"]].sum()
+    classes = last.groupby("trial_id", observed=True)["classes_seen"].max()
+    guessing = sums.index[sums["hits"] * classes <= sums["total"]]
+    finite = np.isfinite(trials[list(METRICS)].to_numpy(float)).all(axis=1)
+    collapsed: NDArray[np.bool_] = trials["trial_id"].isin(guessing).to_numpy(bool) | ~finite
+    return collapsed
+
+
+def _expected(
+    address: str, ledgers: dict[str, dict[str, Any]], trials: pd.DataFrame, stages: pd.DataFrame
+) -> pd.DataFrame:
+    """The trials of the ledgers with their state: done, failed, started or waiting."""
+    columns = ["experiment", "trial_id", "method", "dataset", "task_size", "seed", "stages", "state", "error", "log"]
+    rows = [
+        {"experiment": name, **{key: row.get(key) for key in columns[1:7]}}
+        for name, ledger in ledgers.items()
+        for row in ledger.get("trials", [])
+        if isinstance(row, dict) and "trial_id" in row
+    ]
+    failures = read_json_files(address, "failures")
+    done, started = set(trials["trial_id"]), set(stages["trial_id"])
+    for row in rows:
+        failure = failures.get(str(row["trial_id"]), {})
+        row["error"], row["log"] = failure.get("error"), failure.get("log")
+        if row["trial_id"] in done:
+            row["state"], row["error"], row["log"] = "done", None, None
+        elif failure:
+            row["state"] = "failed"
+        else:
+            row["state"] = "started" if row["trial_id"] in started else "waiting"
+    return pd.DataFrame(rows, columns=columns)
+
+
+def _notes(
+    trials: pd.DataFrame, stages: pd.DataFrame, expected: pd.DataFrame, unreadable: list[TrialFile]
+) -> list[str]:
+    notes = []
+    if unreadable:
+        names = ", ".join(file.path for file in unreadable[:3]) + (", …" if len(unreadable) > 3 else "")
+        notes.append(
+            f"{counted(len(unreadable), 'file')} cannot be read and {'is' if len(unreadable) == 1 else 'are'} left "
+            f"out: {names}. Delete what cannot be read and run the same command again."
+        )
+    running = len(set(stages["trial_id"].unique()) - set(trials["trial_id"]))
+    if running:
+        notes.append(
+            f"{_trials(running)} not finished: the stages so far are among the stages and trials, but not in "
+            f"tables, figures and statistics."
+        )
+    waiting = int((expected["state"] == "waiting").sum())
+    if waiting:
+        notes.append(f"{_trials(waiting)} not started yet.")
+    failed = int((expected["state"] == "failed").sum())
+    if failed:
+        notes.append(f"{counted(failed, 'trial')} failed; the same command goes on after the last stage.")
+    unknown = sorted(set(trials.columns) - set(TRIAL_COLUMNS))
+    if unknown:
+        notes.append(
+            f"The trials have columns that this version does not know, so that it cannot tell whether they matter: "
+            f"{', '.join(unknown)}. They are kept in the frames and used nowhere."
+        )
+    needed = [name for name in (*SPEC, *METRICS) if name not in ("train_per_class", "test_per_class")]
+    lacking = [name for name in needed if len(trials) and trials[name].isna().all()]
+    if lacking:
+        notes.append(f"The trials lack the columns {', '.join(lacking)}; what needs them is left out.")
+    return notes
+
+
+def _trials(number: int) -> str:
+    return "1 trial is" if number == 1 else f"{number} trials are"
+
+
+def counted(number: int, noun: str) -> str:
+    """A number with its noun."""
+    return f"1 {noun}" if number == 1 else f"{number} {noun}s"

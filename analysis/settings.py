@@ -1,0 +1,135 @@
+"""Which trials may stand in one table: equal in all but method, data set, task size and seed."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+
+import pandas as pd
+
+from analysis.results import METHOD, SPEC, Results, counted
+from gd_ray.spec import TrialSpec
+
+EXTERNAL = ("stream", "window", "ood_ratio")
+"""Fields that only methods with external data have a use for."""
+_FREE = ("method", "seed", "task_size", "dataset", *EXTERNAL)
+COMMON = tuple(name for name in SPEC if name not in _FREE)
+_DEFAULTS = {field.name: field.default for field in fields(TrialSpec)}
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Trials with the same settings."""
+
+    label: str
+    """Where these settings are not the paper's."""
+    convention: str
+    is_papers: bool
+    """Whether all settings are the paper's, its convention apart."""
+    trials: pd.DataFrame
+    """What tables show: for each method the main variant of its external data."""
+    variants: pd.DataFrame
+    """All trials of the setting, with every stream, window and OOD ratio."""
+    notes: tuple[str, ...]
+
+
+def settings(results: Results) -> list[Setting]:
+    """The settings of the finished trials, the one with most trials first."""
+    trials = results.trials
+    if trials.empty:
+        return []
+    groups = [group for _, group in trials.groupby(list(COMMON), observed=True, dropna=False, sort=False)]
+    varying = [name for name in COMMON if trials[name].nunique(dropna=False) > 1]
+    found = [_setting(group, varying) for group in groups]
+    return sorted(found, key=lambda setting: -len(setting.trials))
+
+
+def mixed_note(found: list[Setting]) -> str | None:
+    """The sentence for results that do not belong in one table."""
+    if len(found) < 2:
+        return None
+    varying = [name for name in COMMON if pd.concat([s.variants[name] for s in found]).nunique(dropna=False) > 1]
+    return (
+        f"The trials differ in {', '.join(varying)} and cannot be averaged: each of the {len(found)} settings has "
+        f"tables and figures of its own."
+    )
+
+
+def _setting(trials: pd.DataFrame, varying: list[str]) -> Setting:
+    first = trials.iloc[0]
+    # The settings of a whole folder may vary in a field that is the paper's here; it is named all the same.
+    named = [name for name in COMMON if not _same(first[name], _DEFAULTS[name]) or name in varying]
+    label = ", ".join(f"{name} {_text(first[name])}" for name in named) or "the paper's settings"
+    shown, notes = _main_variant(trials)
+    collapsed = shown[shown["collapsed"]]
+    if len(collapsed):
+        names = ", ".join(
+            f"{row.method_title} at {row.task_size} seed {row.seed}" for row in collapsed[:6].itertuples()
+        )
+        notes.append(
+            f"{counted(len(collapsed), 'trial')} collapsed, being no better than guessing in the end, and counted all "
+            f"the same: {names}{', …' if len(collapsed) > 6 else ''}. They are marked † in the tables."
+        )
+    is_papers = all(_same(first[name], _DEFAULTS[name]) for name in COMMON if name != "convention")
+    return Setting(label, str(first["convention"]), is_papers, shown, trials, tuple(notes))
+
+
+def _same(value: object, default: object) -> bool:
+    return bool(value == default or (default is None and pd.isna(value)))  # type: ignore[call-overload]
+
+
+def _text(value: object) -> str:
+    if isinstance(value, float):
+        return "all" if pd.isna(value) else f"{value:g}"
+    return str(value)
+
+
+def _main_variant(trials: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
+    """For each data set one choice of stream, window and OOD ratio, and for each method one meaning of its name."""
+    kept, notes = [], []
+    for dataset, group in trials.groupby("dataset", observed=True):
+        external = group["method_external"].fillna(False).astype(bool)
+        choice = _most_common(group[external], EXTERNAL)
+        main = external & (group[list(EXTERNAL)] == choice).all(axis=1) if choice is not None else external
+        left = group[external & ~main]
+        if choice is not None and len(left):
+            shown = ", ".join(f"{name} {_text(value)}" for name, value in choice.items())
+            names = [name for name in EXTERNAL if left[name].nunique() > 1 or (left[name] != choice[name]).any()]
+            other = "; ".join(f"{name} {_listed(left[name].unique())}" for name in names)
+            notes.append(
+                f"Tables of {dataset} show external data with {shown}; {len(left)} trials with other values "
+                f"({other}) are left out of them."
+            )
+        kept.append(group[~external | main])
+    shown_trials = pd.concat(kept)
+    parts = []
+    for method, group in shown_trials.groupby("method", observed=True):
+        meaning = _most_common(group, METHOD)
+        same = (group[list(METHOD)] == meaning).all(axis=1) if meaning is not None else pd.Series(True, group.index)
+        if not same.all():
+            notes.append(
+                f"{counted(int((~same).sum()), 'trial')} with another meaning of {method!r} than the other "
+                f"{same.sum()} are left out. Give methods with different rules different names."
+            )
+        parts.append(group[same])
+    return pd.concat(parts), notes
+
+
+def _most_common(trials: pd.DataFrame, names: Iterable[str]) -> pd.Series | None:
+    """The values that the most (method, task size) cells have, then the most trials, then those nearest the paper's."""
+    if trials.empty:
+        return None
+    names = list(names)
+    trials = trials.astype(dict.fromkeys(names, object))
+    groups = trials.groupby(names, observed=True, dropna=False, sort=False)
+    sizes = pd.DataFrame(
+        {
+            "cells": groups[["method", "task_size"]].apply(lambda part: len(part.drop_duplicates())),
+            "trials": groups.size(),
+        }
+    ).reset_index()
+    sizes["papers"] = sum((sizes[name] == _DEFAULTS.get(name)).astype(int) for name in names)
+    best = sizes.sort_values(["cells", "papers", "trials"], ascending=False, kind="stable").iloc[0]
+    return best[names]
+
+
+def _listed(values: Iterable[object]) -> str:
+    return ", ".join(sorted(_text(value) for value in values))

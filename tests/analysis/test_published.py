@@ -1,0 +1,62 @@
+"""The printed numbers against sums of the paper's columns, added up from its text apart from this program."""
+
+import pytest
+
+from analysis.published import CLAIMS, PRINTED, TABLES
+from gd_ray.methods import TABLES as ROWS
+
+# Sum of means and sum of standard deviations of each column, ten rows each.
+COLUMNS = {
+    ("cifar100", 5, "acc"): (623.1, 11.9),
+    ("cifar100", 5, "fgt"): (160.2, 4.4),
+    ("cifar100", 10, "acc"): (637.9, 10.6),
+    ("cifar100", 10, "fgt"): (135.9, 3.6),
+    ("cifar100", 20, "acc"): (644.5, 9.1),
+    ("cifar100", 20, "fgt"): (110.4, 3.4),
+    ("imagenet32", 5, "acc"): (500.9, 17.4),
+    ("imagenet32", 5, "fgt"): (175.9, 4.4),
+    ("imagenet32", 10, "acc"): (521.4, 15.1),
+    ("imagenet32", 10, "fgt"): (145.8, 4.1),
+    ("imagenet32", 20, "acc"): (534.6, 11.0),
+    ("imagenet32", 20, "fgt"): (113.8, 4.1),
+}
+# ACC, its deviations, FGT, its deviations.
+ABLATIONS = {
+    2: (263.7, 4.1, 44.3, 1.2),
+    3: (324.3, 5.4, 62.8, 1.8),
+    4: (270.3, 4.0, 37.2, 1.0),
+    5: (332.4, 5.4, 46.8, 1.4),
+}
+
+
+@pytest.mark.parametrize("column", COLUMNS)
+def test_columns_of_the_full_table(column):
+    cells = [cell for key, cell in TABLES[1].items() if (key[0], key[1], key[3]) == column]
+    assert len(cells) == 10
+    assert sum(cell.mean for cell in cells) == pytest.approx(COLUMNS[column][0])
+    assert sum(cell.sd for cell in cells) == pytest.approx(COLUMNS[column][1])
+
+
+@pytest.mark.parametrize("number", ABLATIONS)
+def test_columns_of_the_ablations(number):
+    sums = []
+    for metric in ("acc", "fgt"):
+        cells = [cell for key, cell in TABLES[number].items() if key[3] == metric]
+        sums += [sum(cell.mean for cell in cells), sum(cell.sd for cell in cells)]
+    assert sums == pytest.approx(ABLATIONS[number])
+
+
+def test_every_row_of_every_table_is_there_and_tables_agree():
+    for number, rows in ROWS.items():
+        assert {key[2] for key in TABLES[number]} == set(rows)
+    for table in TABLES.values():
+        for key, cell in table.items():
+            assert PRINTED[key] == cell  # rows that tables share are printed alike
+
+
+def test_the_claims_of_the_text_follow_from_the_table():
+    # Both sides are rounded to 0.1: the ratio of two printed means can be off by as much.
+    for claim in CLAIMS:
+        better, worse = (PRINTED["imagenet32", 5, name, claim.metric].mean for name in (claim.better, claim.worse))
+        slack = 100 * (0.05 / worse + better * 0.05 / worse**2) + 0.05
+        assert 100 * abs(better - worse) / worse == pytest.approx(claim.percent, abs=slack)

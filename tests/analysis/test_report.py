@@ -1,0 +1,311 @@
+"""The report: complete, self-contained, escaped, and working in a browser."""
+
+import re
+import shutil
+import subprocess
+import sys
+import zlib
+from html.parser import HTMLParser
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from made import made_spec, write_made
+from matplotlib.image import imread
+
+import analysis
+from analysis import report
+from analysis.figures import all_pictures, confusion_matrix
+from analysis.settings import settings
+from analysis.stream_images import StreamImages, stream_finder
+from gd_ray.data.image_set import Statistics
+from gd_ray.errors import UserError
+from gd_ray.methods import TABLES, Method
+from gd_ray.wild.manifest import Manifest, Shard
+from gd_ray.wild.stream import WildStream, image_column
+from trials.cli import main
+from trials.ledger import write_class_names, write_failure, write_ledger
+
+NASTY = Method(name="<i>x</i>", title='<img src=x onerror="alert(1)">', previous="local")
+BROWSER = next(
+    (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None
+)
+
+
+def write_stream(folder, groups=(60, 60, 80)):
+    """A prepared stream of one shard in several row groups."""
+    folder.mkdir(parents=True)
+    images = np.random.default_rng(0).integers(0, 256, (sum(groups), 32, 32, 3), np.uint8)
+    starts = np.cumsum([0, *groups])
+    parts = [images[a:b] for a, b in pairwise(starts)]
+    with pq.ParquetWriter(folder / "0.parquet", pa.schema([("image", pa.binary(3072))])) as writer:
+        for part in parts:
+            writer.write_table(pa.table({"image": image_column(part)}))
+    crcs = tuple(zlib.crc32(part.data) for part in parts)
+    shard = Shard("0.parquet", len(images), (folder / "0.parquet").stat().st_size, groups, crcs)
+    one = (0.5, 0.5, 0.5)
+    manifest = Manifest(len(images), (shard,), "made", 0, Statistics(one, one), 0, {}, 0, ())
+    (folder / "manifest.json").write_text(manifest.to_json())
+
+
+def right(level, seed):
+    return lambda s, r: 90 - 4 * (s - r) + level + seed if s > r else 90
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Three seeds of every method at two task sizes, a sweep, distances, a stream, a running and a failed trial."""
+    root = tmp_path_factory.mktemp("report")
+    results, storage = str(root / "results"), str(root / "storage")
+    write_stream(Path(storage, "streams", "glyphs-200"))
+    base = {"dataset": "glyphs", "num_classes": 8, "stream": "glyphs:200"}
+    for seed in range(3):
+        for level, method in enumerate([*TABLES[1], NASTY]):
+            for size in (2, 4):
+                spec = made_spec(method, seed, **base, task_size=size)
+                write_made(results, "table1", spec, right(level - 10, seed))
+        for ratio in (0.0, 0.5, 1.0):
+            write_made(results, "ood", made_spec("gd+ext", seed, **base, ood_ratio=ratio), right(-3, seed))
+        for distance in (1, 2, 3):
+            spec = made_spec("gd+ext", seed, **{**base, "stream": f"imagenet2011-distance-{distance}"})
+            write_made(results, "distance", spec, right(-distance, seed))
+    running, failed = made_spec("gd", 7, **base), made_spec("gd", 8, **base)
+    write_made(results, "table1", running, right(0, 0), stages=2)
+    rows = [
+        {"trial_id": s.trial_id, "method": "gd", "dataset": "glyphs", "task_size": 2, "seed": s.seed}
+        for s in (running, failed)
+    ]
+    write_ledger(results, "table1", storage, rows)
+    write_failure(results, failed.trial_id, "ValueError: <b>bad</b>", "error.txt")
+    write_class_names(results, "glyphs", ["<u>A</u>", *"BCDEFGH"])
+    return Path(results)
+
+
+@pytest.fixture(scope="module")
+def made(folder):
+    path, results = report.write_report(str(folder))
+    return path.read_text(), results
+
+
+class Reader(HTMLParser):
+    """Collects tags and their attributes, and checks that they close in order."""
+
+    def __init__(self):
+        super().__init__()
+        self.tags, self.open = [], []
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append((tag, dict(attributes)))
+        if tag not in ("meta", "link", "img", "br"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+def test_the_page_has_every_part_and_closes_every_tag(made):
+    text, _ = made
+    reader = Reader()
+    reader.feed(text)
+    assert reader.open == []
+    headings = re.findall(r"<h2[^>]*>(.*?)</h2>", text)
+    for name in (
+        "What was run",
+        "Results",
+        "Verdicts",
+        "How sure",
+        "Figures",
+        "Trials",
+        "Failures",
+        "Versions and machines",
+    ):
+        assert name in headings
+    ids = [attributes["id"] for _, attributes in reader.tags if "id" in attributes]
+    assert len(ids) == len(set(ids))
+    targets = [attributes["href"][1:] for tag, attributes in reader.tags if tag == "a"]
+    assert set(targets) <= set(ids)
+    images = [attributes for tag, attributes in reader.tags if tag == "img"]
+    assert len(images) == 9
+    assert all(len(attributes["alt"]) > 40 and attributes["src"].startswith("data:image/") for attributes in images)
+    assert ("html", {"lang": "en"}) in reader.tags
+    assert any(tag == "meta" and attributes.get("name") == "viewport" for tag, attributes in reader.tags)
+    assert all("scope" in attributes for tag, attributes in reader.tags if tag == "th")
+
+
+def test_nothing_comes_from_outside(made):
+    text, _ = made
+    without_pictures = re.sub(r"data:image/[^\"]*", "", text)
+    assert "default-src 'none'" in text
+    assert not re.findall(r"(?:src|href)=\"(?!#|\"|data:)", without_pictures)
+    assert "http://" not in without_pictures
+    assert "https://" not in without_pictures
+
+
+def test_names_with_markup_are_shown_and_not_obeyed(made):
+    text, _ = made
+    assert "<img src=x" not in text
+    assert "&lt;img src=x onerror=&quot;alert(1)&quot;&gt;" in text
+    assert "ValueError: &lt;b&gt;bad&lt;/b&gt;" in text
+    assert "<b>bad" not in text
+
+
+def test_what_is_unfinished_or_failed_is_told(made):
+    text, _ = made
+    assert "1 trial is not finished" in text
+    assert "1 trial failed" in text
+    assert "after stage 2" in text
+
+
+def test_files_beside_the_report(folder, made):
+    names = {path.name for path in (folder / "figures").iterdir()}
+    wanted = (
+        *("incremental-glyphs-2", "improvement-glyphs", "ood-ratio-glyphs", "distance-glyphs", "paired-glyphs"),
+        *("accuracy-glyphs", "confusion-glyphs", "confidence-glyphs", "samples-glyphs"),
+    )
+    assert names >= {f"{name}.{kind}" for name in wanted for kind in ("svg", "png")}
+    assert imread(folder / "figures" / "improvement-glyphs.png").std() > 0.01
+    assert {path.name for path in (folder / "tables").iterdir()} >= {
+        f"table-{key}.{kind}" for key in ("1", "C.1", "own") for kind in ("csv", "md", "tex")
+    }
+
+
+def test_figures_show_the_numbers(folder):
+    results = analysis.load(str(folder))
+    (setting,) = settings(results)
+    pictures = {shown.name: shown for shown in all_pictures(results, setting, lambda name: None)}
+    assert "samples-glyphs" not in pictures  # no stream at hand
+    axes = pictures["incremental-glyphs-2"].figure.axes[0]
+    line = next(line for line in axes.lines if line.get_label() == "GD")
+    curves = results.curves.merge(setting.trials[["trial_id", "method", "task_size"]], on="trial_id")
+    rows = curves[(curves["method"] == "gd") & (curves["task_size"] == 2) & (curves["stage"] > 1)]
+    expected = 100 * rows.groupby("classes_seen")["acc"].mean()
+    np.testing.assert_allclose(line.get_ydata(), expected)
+    np.testing.assert_array_equal(line.get_xdata(), [4, 6, 8])
+    ratios = pictures["ood-ratio-glyphs"].figure.axes[0].lines[0].get_xdata()
+    np.testing.assert_allclose(ratios.astype(float), [0.0, 0.5, 0.7, 1.0])
+    distances = pictures["distance-glyphs"].figure.axes[0].lines[0]
+    np.testing.assert_allclose(distances.get_xdata().astype(float), [1, 2, 3])
+    assert np.all(np.diff(distances.get_ydata()) < 0)
+
+
+def test_confusion_matrix_in_the_order_learned():
+    import pandas as pd
+
+    # Class 9 is learned first, then 4; in the end 4 of 10 images of class 9 are taken for class 4.
+    rows = [(1, 9, 9, 10), (2, 9, 9, 6), (2, 9, 4, 4), (2, 4, 4, 10)]
+    counts = pd.DataFrame(rows, columns=["stage", "true_class", "predicted_class", "count"])
+    matrix, borders = confusion_matrix(counts)
+    np.testing.assert_allclose(matrix, [[0.6, 0.4], [0, 1]])
+    assert borders == [1, 2]
+
+
+def test_stream_images_are_those_of_the_stream(folder):
+    results = analysis.load(str(folder))
+    address = f"{results.storage[0]}/streams/glyphs-200"
+    positions = np.array([199, 0, 57])
+    found = stream_finder(results, {})("glyphs:200")
+    assert isinstance(found, StreamImages)
+    np.testing.assert_array_equal(found.read(positions), WildStream.open(address).read(positions))
+    assert stream_finder(results, {})("nowhere") is None
+    with pytest.raises(UserError, match="--stream wild=nowhere holds no prepared stream"):
+        stream_finder(results, {"wild": "nowhere"})("wild")
+
+
+def test_watching_ends_with_the_experiment(tmp_path):
+    spec = made_spec("gd", 0)
+    write_made(str(tmp_path), "x", spec, right(0, 0), stages=1)
+    write_ledger(str(tmp_path), "x", "storage", [{"trial_id": spec.trial_id, "method": "gd"}])
+    refreshes = []
+
+    def write(refresh):
+        refreshes.append(refresh)
+        path, results = report.write_report(str(tmp_path), refresh=refresh)
+        assert ('http-equiv="refresh"' in path.read_text()) == (refresh is not None)
+        if len(refreshes) == 2:
+            assert "No trial is finished yet" in path.read_text()
+            write_made(str(tmp_path), "x", spec, right(0, 0))
+        return results
+
+    report.watch(write, seconds=1)
+    assert refreshes == [1, 1, 1, None]
+
+
+def gd_ray(*arguments):
+    code = "from trials.cli import main; main()"
+    return subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True)
+
+
+def test_the_command(folder, tmp_path):
+    done = gd_ray("report", str(folder), "--out", str(tmp_path / "new" / "page.html"))
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "new" / "page.html").stat().st_size > 100_000
+    assert "page.html" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("nowhere",), "results 'nowhere' is no folder"),
+        ((".",), "results '.' holds no results"),
+        ((".", "--every", "0"), "--every 0 must be at least 1 second"),
+        ((".", "--stream", "x"), "--stream 'x' is not of the form name=folder"),
+    ],
+)
+def test_mistakes_are_one_sentence(arguments, says, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["gd-ray", "report", *arguments])
+    with pytest.raises(SystemExit) as stopped:
+        main()
+    told = capsys.readouterr().err
+    assert stopped.value.code == 2
+    assert says in told
+    assert told.count("\n") == 1
+
+
+PROBE = """
+<script>
+const table = document.querySelector("table.sortable");
+const column = (k) => [...table.tBodies[0].rows].map((row) => row.cells[k].textContent);
+const button = table.querySelectorAll("thead button")[1];
+button.click();
+const up = column(1);
+button.click();
+const down = column(1);
+const state = button.closest("th").getAttribute("aria-sort");
+addEventListener("load", () => {
+  const outside = performance.getEntriesByType("resource").map((entry) => entry.name);
+  const images = [...document.images].map((image) => image.naturalWidth);
+  document.title = JSON.stringify({ up, down, state, images, outside });
+});
+</script>
+"""
+
+
+@pytest.mark.skipif(BROWSER is None, reason="no Chromium on this machine")
+def test_in_a_browser(folder, made, tmp_path):
+    import json
+
+    copy = tmp_path / "report.html"
+    copy.write_text(made[0].replace("</body>", f"{PROBE}</body>"))
+    profile = ["--user-data-dir=" + str(tmp_path / "profile"), "--no-first-run", "--disable-background-networking"]
+    common = [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr", *profile]
+    options = ["--virtual-time-budget=5000", "--dump-dom"]
+    done = subprocess.run([*common, *options, copy.as_uri()], capture_output=True, text=True, timeout=120)
+    assert "CONSOLE" not in done.stderr, done.stderr  # also where the page asked for something its policy refuses
+    title = re.search(r"<title>(.*?)</title>", done.stdout, re.DOTALL).group(1)
+    found = json.loads(title)
+    numbers = [int(text) for text in found["up"]]
+    assert numbers == sorted(numbers)
+    assert len(set(numbers)) > 1
+    assert found["down"] == found["up"][::-1]
+    assert found["state"] == "descending"
+    assert found["images"]
+    assert min(found["images"]) > 100
+    assert [name for name in found["outside"] if not name.startswith("data:")] == []
+    picture = tmp_path / "page.png"
+    options = [f"--screenshot={picture}", "--window-size=390,2000", "--hide-scrollbars"]
+    subprocess.run([*common, *options, copy.as_uri()], capture_output=True, timeout=120, check=True)
+    assert imread(picture).std() > 0.01

@@ -1,0 +1,239 @@
+"""Tables from results whose every statistic is known in closed form."""
+
+import math
+
+import pytest
+from made import made_spec, write_made
+from rich.console import Console
+
+import analysis
+from analysis.formats import grids, latex, to_csv, to_html, to_latex, to_markdown, to_terminal
+from analysis.settings import mixed_note, settings
+from analysis.tables import LAYOUTS, all_tables, fill, gap_closed, layout_named
+from gd_ray.errors import UserError
+from gd_ray.methods import TABLES, Method
+from gd_ray.spec import TrialSpec
+
+# Right of 100 after stage 2 on task 1 and on task 2; task 1 just learned has 90. So ACC is their mean, FGT by the
+# text half of what task 1 lost, and FGT as released half of that. Seed s adds s to both.
+LEVELS = {"oracle": (80, 90), "baseline": (30, 90), "gd": (50, 80), "gd+ext": (60, 80)}
+
+
+def write(folder, method, seed, level, **changes):
+    old, new = level
+    spec = made_spec(method, seed, **changes)
+    return write_made(str(folder), "x", spec, lambda s, r: 90 if s == 1 else (old if r == 1 else new) + seed)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    for method, level in LEVELS.items():
+        for seed in range(3):
+            write(tmp_path, method, seed, level)
+    return tmp_path
+
+
+def tables_of(folder):
+    return {table.layout.key: table for table in all_tables(settings(analysis.load(str(folder))))}
+
+
+def cell(table, method, metric):
+    return table.frame[(table.frame["method"] == method) & (table.frame["metric"] == metric)].iloc[0]
+
+
+def test_means_and_deviations_in_closed_form(folder):
+    table = tables_of(folder)["1"]
+    for method, (old, new) in LEVELS.items():
+        acc = cell(table, method, "acc")
+        assert acc["mean"] == pytest.approx((old + new) / 2 + 1)
+        assert acc["sd"] == pytest.approx(1.0)
+        assert (acc["n"], acc["seeds"]) == (3, (0, 1, 2))
+        lost = 90 - old - 1
+        assert cell(table, method, "fgt_paper")["mean"] == pytest.approx(lost / 2)
+        assert cell(table, method, "fgt_paper")["sd"] == pytest.approx(0.5)
+        assert cell(table, method, "fgt_released")["mean"] == pytest.approx(lost / 4)
+    best = table.frame[table.frame["best"]]
+    assert set(best["method"]) == {"gd+ext"}  # the oracle is better and does not compete
+    assert len(best) == 3
+
+
+def test_comparisons_in_closed_form(folder):
+    rows = tables_of(folder)["1"].comparisons
+    rows = rows[rows["metric"] == "acc"].set_index("against")
+    assert rows.loc["baseline", "difference"] == pytest.approx(10)
+    assert rows.loc["gd", "difference"] == pytest.approx(5)
+    assert rows.loc["gd", ["low", "high"]].tolist() == pytest.approx([5, 5])
+    assert rows["p"].tolist() == [0.25, 0.25]
+    assert rows["p_holm"].tolist() == [1.0, 1.0]  # four tests in the table
+    assert rows["wins"].tolist() == [3, 3]
+    assert rows.loc["baseline", "improvement"] == 1.0
+
+
+def test_gap_closed_in_closed_form(folder):
+    frame, notes = gap_closed(settings(analysis.load(str(folder)))[0])
+    values = frame.set_index(["method", "metric"])["iqm"]
+    assert values["gd", "acc"] == pytest.approx(5 / 25)
+    assert values["gd+ext", "acc"] == pytest.approx(10 / 25)
+    assert values["gd+ext", "fgt_paper"] == pytest.approx(30 / 50)
+    assert notes == []
+
+
+@pytest.mark.parametrize("number", [2, 3, 4, 5])
+def test_the_ablations_have_the_papers_rows(tmp_path, number):
+    for k, method in enumerate(TABLES[number]):
+        write(tmp_path, method, 0, (40 + k, 80))
+    found = tables_of(tmp_path)
+    table = found[str(number)]
+    assert tuple(table.frame["method"].unique()) == TABLES[number]
+    assert [cell(table, method, "acc")["mean"] for method in TABLES[number]] == pytest.approx(
+        [60 + k / 2 for k in range(len(TABLES[number]))]
+    )
+
+
+def test_both_blocks_of_the_appendix(tmp_path):
+    for method in TABLES[1]:
+        write(tmp_path, method, 0, (50, 80))
+    blocks = tables_of(tmp_path)["C.1"].frame.drop_duplicates("method").groupby("block", sort=False)["method"].agg(list)
+    assert blocks["Without an external dataset"] == ["baseline", "lwf", "dr", "e2e", "gd"]
+    assert blocks["With an external dataset"] == ["lwf+ext", "dr+ext", "e2e+ext", "gd+ext"]
+
+
+def papers(method, seed, hits, **changes):
+    return TrialSpec(method=method, seed=seed, task_size=20, **changes), lambda s, r: hits
+
+
+def test_printed_values_differences_and_verdicts(tmp_path):
+    for seed, hits in enumerate((66, 67, 68)):
+        spec, right = papers("gd", seed, hits)
+        write_made(str(tmp_path), "x", spec, right)
+    for seed in range(3):
+        spec, right = papers("baseline", seed, 70 + seed % 2)
+        write_made(str(tmp_path), "x", spec, right)
+    table = tables_of(tmp_path)["1"]
+    gd, baseline = cell(table, "gd", "acc"), cell(table, "baseline", "acc")
+    assert (gd["mean"], gd["sd"], gd["printed"], gd["printed_sd"]) == pytest.approx((67.0, 1.0, 67.1, 0.9))
+    assert gd["difference"] == pytest.approx(-0.1)
+    assert gd["verdict"] == "undecided"  # the error of three seeds is 0.6: no margin of 1 can be shown
+    assert baseline["verdict"] == "differs"
+    assert math.isnan(cell(table, "gd", "fgt_paper")["printed"])
+    assert cell(table, "gd", "fgt_released")["printed"] == 8.5
+    assert any("very likely made by the released program's formula" in note for note in table.notes)
+    markdown = to_markdown(grids(table)[0])
+    assert "| 67.0 ± 1.0 | 67.1 ± 0.9 | −0.1 |" in markdown
+
+
+def test_other_settings_get_no_verdict(tmp_path):
+    for seed in range(2):
+        for method in ("gd", "baseline"):
+            spec, right = papers(method, seed, 67, epoch_factor=0.5)
+            write_made(str(tmp_path), "x", spec, right)
+    table = tables_of(tmp_path)["1"]
+    assert set(table.frame["verdict"]) == {""}
+    assert any("not the paper's settings (epoch_factor 0.5)" in note for note in table.notes)
+
+
+def test_mixed_settings_are_never_averaged(folder):
+    write(folder, "gd", 0, (10, 10), convention="released")
+    write(folder, "gd", 1, (20, 20), learning_rate=0.5)
+    found = settings(analysis.load(str(folder)))
+    assert len(found) == 3
+    assert "differ in learning_rate, convention and cannot be averaged" in mixed_note(found)
+    first = fill(LAYOUTS["1"], found[0])
+    assert cell(first, "gd", "acc")["mean"] == pytest.approx(66)
+    assert cell(first, "gd", "acc")["n"] == 3
+
+
+def test_other_streams_and_ratios_are_left_out_and_told(folder):
+    for ratio in (0.0, 0.5):
+        write(folder, "gd+ext", 0, (10, 10), ood_ratio=ratio)
+    (setting,) = settings(analysis.load(str(folder)))
+    assert (setting.trials["method"] == "gd+ext").sum() == 3
+    assert (setting.variants["method"] == "gd+ext").sum() == 5
+    assert any("2 trials with other values (ood_ratio 0, 0.5) are left out" in note for note in setting.notes)
+
+
+def test_one_name_for_two_methods(folder):
+    write(folder, Method(name="gd", title="GD", previous="global"), 5, (10, 10))
+    (setting,) = settings(analysis.load(str(folder)))
+    assert (setting.trials["method"] == "gd").sum() == 3
+    assert any("1 trial with another meaning of 'gd'" in note for note in setting.notes)
+
+
+def test_missing_seeds_are_compared_on_the_intersection(folder):
+    write(folder, "gd+ext", 3, (0, 0))
+    table = tables_of(folder)["1"]
+    rows = table.comparisons[table.comparisons["metric"] == "acc"].set_index("against")
+    assert rows.loc["gd", "difference"] == pytest.approx(5)
+    assert rows.loc["gd", "remark"] == "on the 3 seeds that both have: 0, 1, 2"
+    assert any("Some cells have fewer seeds than others" in note for note in table.notes)
+
+
+def test_one_seed_has_no_intervals_and_says_so(tmp_path):
+    for method, level in LEVELS.items():
+        write(tmp_path, method, 0, level)
+    table = tables_of(tmp_path)["1"]
+    assert table.frame["sd"].isna().all()
+    assert table.comparisons[["low", "high", "p", "p_holm"]].isna().all().all()
+    assert any("There is one seed only" in note for note in table.notes)
+    assert "±" not in to_markdown(grids(table)[0]).split("\n", 1)[1]
+
+
+def test_a_method_without_baseline(tmp_path):
+    for seed in range(2):
+        write(tmp_path, "gd", seed, LEVELS["gd"])
+        write(tmp_path, "gd+ext", seed, LEVELS["gd+ext"])
+    found = settings(analysis.load(str(tmp_path)))
+    table = fill(LAYOUTS["C.1"], found[0])
+    assert cell(table, "gd", "acc")["n"] == 2
+    assert any("No finished trial of Baseline is here" in note for note in table.notes)
+    frame, notes = gap_closed(found[0])
+    assert frame.empty
+    assert "needs trials of Baseline and Oracle" in notes[0]
+
+
+def test_collapsed_trials_are_marked_and_counted(folder):
+    write(folder, "lwf", 0, (10, 10))
+    table = tables_of(folder)["1"]
+    assert cell(table, "lwf", "acc")["mean"] == 10
+    assert any("1 trial collapsed" in note and "LwF at 2 seed 0" in note for note in table.setting.notes)
+    assert "†" in to_markdown(grids(table)[0])
+
+
+def test_methods_of_your_own_with_markup_in_their_names(folder):
+    nasty = Method(name="<b>&_mine", title=r"<script>alert(1)</script> & $x_1$ [red]50%[/red] a|b", previous="local")
+    for seed in range(3):
+        write(folder, nasty, seed, (50, 50))
+    table = tables_of(folder)["own"]
+    (grid,) = grids(table)
+    page, tex, markdown = to_html(grid), to_latex(grid), to_markdown(grid)
+    assert "<script>" not in page
+    assert "&lt;script&gt;alert(1)&lt;/script&gt; &amp; $x_1$" in page
+    assert r"\textless{}script\textgreater{}alert(1)\textless{}/script\textgreater{} \& \$x\_1\$" in tex
+    assert r"a\|b" in markdown
+    assert r"\<script\>" in markdown
+    console = Console(width=200, record=True, file=None, quiet=False)
+    with console.capture() as shown:
+        console.print(to_terminal(grid))
+    assert "[red]50%[/red]" in shown.get()
+
+
+def test_latex_of_a_table(folder):
+    text = to_latex(grids(tables_of(folder)["1"])[0])
+    assert r"GD+ext & \textbf{71.0 $\pm$ 1.0} &" in text
+    assert text.count(r"\\") == 1 + 4
+    assert latex("\\{}^~") == r"\textbackslash{}\{\}\textasciicircum{}\textasciitilde{}"
+
+
+def test_csv_has_full_precision(folder):
+    import io
+
+    import pandas as pd
+
+    table = tables_of(folder)["1"]
+    frame = pd.read_csv(io.StringIO(to_csv(table)))
+    assert frame["mean"].tolist() == pytest.approx(table.frame["mean"].tolist(), abs=1e-12)
+
+
+def test_an_unknown_table():
+    with pytest.raises(UserError, match="table '11' does not exist; did you mean '1'"):
+        layout_named("11")
