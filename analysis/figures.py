@@ -285,6 +285,7 @@ def _sweep(
         axes.errorbar(mean.index, mean, yerr=spread, color=_COLOURS["gd"], marker="D", capsize=3, linewidth=1.6)
         best = int(mean.argmax() if metric == "acc" else mean.argmin())
         axes.plot(mean.index[best], mean.iloc[best], "o", markersize=14, fillstyle="none", color="#000000")
+        axes.set_xticks(list(mean.index))
         _tidy(axes, axis, label)
     size, n = int(rows["task_size"].iloc[0]), int(rows["seed"].nunique())
     figure.suptitle(f"{_title(dataset)}, task size {size}, GD+ext")
