@@ -16,7 +16,12 @@ if TYPE_CHECKING:
 
 _SHARES = {"list": (0.0, 0.1), "read": (0.1, 0.8), "write": (0.9, 0.1)}
 """Where a step begins and how much of the work it is: reading decodes, the others do not."""
-_STEPS = {"list": "listing the source", "read": "reading the source", "write": "writing shards"}
+_STEPS = {
+    "count": "counting classes",
+    "list": "listing the source",
+    "read": "reading the source",
+    "write": "writing shards",
+}
 
 
 def run_prepare(

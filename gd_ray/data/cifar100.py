@@ -36,6 +36,8 @@ def _from_torchvision(folder: Path, download: bool) -> LabelledData:
                 f"data folder {str(folder)!r} has a {CIFAR100.base_folder} with a wrong checksum: {_damaged(folder)}; "
                 f"delete it and fetch it again with 'gd-ray prepare cifar100'."
             ) from error
+        if download:
+            raise UserError(f"CIFAR-100 cannot be downloaded to {str(folder)!r} ({error}); try again later.") from error
         raise UserError(
             f"data folder {str(folder)!r} holds neither {CIFAR100.base_folder} nor train*.parquet and test*.parquet; "
             f"point it at one of these, or fetch it with 'gd-ray prepare cifar100'."

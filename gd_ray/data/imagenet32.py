@@ -8,10 +8,9 @@ the authors': classes in the order of their names, and of each a permutation of 
 import json
 import zlib
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +21,7 @@ from gd_ray.data.tasks import class_sets
 from gd_ray.errors import UserError
 from gd_ray.wild.exclusions import Exclusions
 from gd_ray.wild.parts import Chunk, Listing, Part
-from gd_ray.wild.ray_data import Mapper, map_with_ray
+from gd_ray.wild.ray_data import Mapper, OnProgress, counted, map_with_ray
 from gd_ray.wild.shards import plain_errors
 from gd_ray.wild.sources import open_source
 
@@ -33,9 +32,6 @@ TRAIN_PER_CLASS, TEST_PER_CLASS, SET_SIZE = 500, 100, 100
 STATISTICS = Statistics((0.4814872, 0.4577173, 0.4082078), (0.2606994, 0.2536456, 0.2685610))
 """The published ones, of ILSVRC's 1000 classes."""
 _SPLITS = ("train", "test")
-
-OnProgress = Callable[[str, int, int], None]
-"""Told the step, and how many of its parts are done of how many."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +99,7 @@ def _prepared(
 ) -> Manifest:
     parts = open_source(source).parts
     # Here and not in other processes: too few images are told before anything starts.
-    listings = list(_passed("list", (part.listing() for part in parts), len(parts), on_progress))
+    listings = list(counted("list", (part.listing() for part in parts), len(parts), on_progress))
     candidates = _candidates(source, listings, exclude)
     _check_numbers(source, candidates, wanted)
     permutation = np.random.RandomState(seed).permutation
@@ -157,13 +153,6 @@ def _load(item: tuple[int, Part, NDArray[np.int64]]) -> tuple[int, Chunk]:
     return number, part.load(places)
 
 
-def _passed(step: str, results: Iterator[Any], total: int, on_progress: OnProgress) -> Iterator[Any]:
-    on_progress(step, 0, total)
-    for done, result in enumerate(results, start=1):
-        yield result
-        on_progress(step, done, total)
-
-
 def _candidates(source: str, listings: list[Listing], exclude: Exclusions) -> dict[str, list[tuple[int, int]]]:
     """Where the images of each class are, as (part, place), in the order of their names."""
     found: dict[str, list[tuple[str, int, int]]] = defaultdict(list)
@@ -214,7 +203,7 @@ def _fill(
             part, place = drawn[label][candidate].tolist()
             rows[part][place] = label, rank
         items = [(part, parts[part], np.array(sorted(places))) for part, places in sorted(rows.items())]
-        for part, chunk in _passed("read", mapper(_load, items), len(items), on_progress):
+        for part, chunk in counted("read", mapper(_load, items), len(items), on_progress):
             for place, image in zip(chunk.places.tolist(), chunk.images, strict=True):
                 label, rank = rows[part].pop(place)
                 _put(arrays, wanted, label, rank, image)

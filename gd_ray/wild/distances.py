@@ -4,7 +4,7 @@ The stream is a prepared one. It is shuffled, and so is any part of it: images a
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from gd_ray.errors import UserError
 from gd_ray.wild.hierarchy import WordNet
 from gd_ray.wild.manifest import Manifest
-from gd_ray.wild.ray_data import Mapper, map_with_ray
+from gd_ray.wild.ray_data import Mapper, OnProgress, counted, map_with_ray
 from gd_ray.wild.shards import (
     GROUP_ROWS,
     SHARD_ROWS,
@@ -30,9 +30,6 @@ from gd_ray.wild.stream import WildStream
 
 LEAST = 1_000_000
 MOST_SPLITS = 5
-
-OnProgress = Callable[[str, int, int], None]
-"""Told the step, and how many of its parts are done of how many."""
 
 
 @dataclass(frozen=True)
@@ -62,12 +59,8 @@ def class_counts(
 ) -> dict[str, int]:
     """The images of each class of a stream."""
     starts = range(0, len(stream), SHARD_ROWS)
-    total: Counter[str] = Counter()
-    on_progress("count", 0, len(starts))
-    for done, part in enumerate(mapper(_Count(stream), list(starts)), start=1):
-        total += part
-        on_progress("count", done, len(starts))
-    return dict(total)
+    parts = counted("count", mapper(_Count(stream), list(starts)), len(starts), on_progress)
+    return dict(sum(parts, Counter[str]()))
 
 
 def plan_splits(
@@ -144,11 +137,8 @@ def write_split(
         found = dict(mapper(_Find(stream, split.classes), list(starts)))
         positions = np.concatenate([found[start] for start in starts])
         cuts = [(k, positions[k * shard_rows : (k + 1) * shard_rows]) for k in range(-(-len(positions) // shard_rows))]
-        written: list[Written] = []
-        on_progress(split.name, 0, len(cuts))
-        for part in mapper(_Copy(stream, out, shard_rows, group_rows), cuts):
-            written.append(part)
-            on_progress(split.name, len(written), len(cuts))
+        copies = mapper(_Copy(stream, out, shard_rows, group_rows), cuts)
+        written: list[Written] = list(counted(split.name, copies, len(cuts), on_progress))
         manifest = Manifest(
             images=len(positions),
             shards=shards_of(written),

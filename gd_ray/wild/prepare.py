@@ -7,9 +7,7 @@ manifest is written last: an interrupted run leaves nothing that opens.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -19,7 +17,7 @@ from gd_ray.errors import UserError
 from gd_ray.wild.exclusions import Exclusions
 from gd_ray.wild.manifest import Manifest, filesystem_of
 from gd_ray.wild.parts import Part
-from gd_ray.wild.ray_data import Mapper, map_with_ray
+from gd_ray.wild.ray_data import Mapper, OnProgress, counted, map_with_ray
 from gd_ray.wild.shards import (
     GROUP_ROWS,
     SCRATCH,
@@ -38,9 +36,6 @@ from gd_ray.wild.tiny_images import TinyRequest
 
 _EXAMPLES = 100
 _NAMED = 10
-
-OnProgress = Callable[[str, int, int], None]
-"""Told the pass, and how many of its tasks are done of how many."""
 
 
 @dataclass(frozen=True)
@@ -72,18 +67,15 @@ def prepare(
     scratch = f"{root}/{SCRATCH}"
     with cleared_on_failure(out):
         filesystem.create_dir(scratch, recursive=True)
-        dealt = _passed(
-            "read",
-            mapper(_Deal(out, buckets, excluded, seed), list(enumerate(parts))),
-            len(parts),
-            on_progress,
-        )
+        deal = mapper(_Deal(out, buckets, excluded, seed), list(enumerate(parts)))
+        dealt = list(counted("read", deal, len(parts), on_progress))
         images = sum(sum(part.counts) for part in dealt)
         if not images:
             raise UserError(_nothing_left(source, dealt))
         rows = np.sum([part.counts for part in dealt], axis=0)
         places = [(bucket, int(rows[:bucket].sum())) for bucket in np.flatnonzero(rows).tolist()]
-        gathered = _passed("write", mapper(_Gather(out, len(parts), group_rows), places), len(places), on_progress)
+        gather = mapper(_Gather(out, len(parts), group_rows), places)
+        gathered = list(counted("write", gather, len(places), on_progress))
         filesystem.delete_dir(scratch)
         manifest = _manifest(source, seed, dealt, gathered)
         write_manifest(out, manifest)
@@ -173,15 +165,6 @@ class _Gather:
             images[places[start : start + len(chunk)]] = image_array(chunk)
             start += len(chunk)
         return write_shard(self.out, bucket, first_position, images, table["class"].take(order), self.group_rows)
-
-
-def _passed(step: str, results: Iterator[Any], total: int, on_progress: OnProgress) -> list[Any]:
-    found = []
-    on_progress(step, 0, total)
-    for result in results:
-        found.append(result)
-        on_progress(step, len(found), total)
-    return found
 
 
 def _manifest(source: str, seed: int, dealt: list[_Dealt], written: list[Written]) -> Manifest:
