@@ -31,8 +31,8 @@ def shown(renderable):
 def test_a_trial_tells_its_place_and_pace(tmp_path, monkeypatch):
     monkeypatch.setattr("trials.progress._BEAT", 0.02)
     path = progress_file(str(tmp_path), "one")
-    wait_for_turn(path)
-    with telling(path, COST) as report:
+    wait_for_turn(path, "run")
+    with telling(path, "run", COST) as report:
         report(2, "model", 0, 100)
         time.sleep(0.2)
         report(2, "model", 50, 100)
@@ -106,32 +106,59 @@ def test_in_a_pipe_a_line_now_and_then_and_on_a_terminal_a_picture():
     assert "gd, glyphs, task size 5, seed 0" in terminal.file.getvalue()
 
 
-def test_the_second_at_a_trial_waits_for_the_first(tmp_path):
+def test_the_second_run_at_a_trial_waits_for_the_first(tmp_path):
     path = tmp_path / "progress" / "one.json"
-    wait_for_turn(path)
+    wait_for_turn(path, "first")
     turned = threading.Event()
-    second = threading.Thread(target=lambda: (wait_for_turn(path), turned.set()))
+    second = threading.Thread(target=lambda: (wait_for_turn(path, "second"), turned.set()))
     second.start()
-    with telling(path, COST):
+    with telling(path, "first", COST):
         assert not turned.wait(1.5)
     assert turned.wait(10)
     second.join()
+    assert json.loads(path.read_text())["run"] == "second"
+
+
+def test_a_run_takes_over_from_its_own_lost_process_which_then_stays_silent(tmp_path, monkeypatch):
+    monkeypatch.setattr("trials.progress._BEAT", 0.02)
+    path = tmp_path / "one.json"
+    wait_for_turn(path, "run")
+    with telling(path, "run", COST):  # lost, but still there
+        new = {**json.loads(path.read_text()), "host": "elsewhere", "pid": 7}
+        monkeypatch.setattr("trials.progress._here", lambda progress: Progress(**{**vars(progress), **new}))
+        started = time.monotonic()
+        wait_for_turn(path, "run", seconds=60)
+        assert time.monotonic() - started < 5
+        time.sleep(0.2)
+    assert json.loads(path.read_text()) == new
+
+
+def test_a_trial_that_is_stuck_falls_silent(tmp_path, monkeypatch):
+    monkeypatch.setattr("trials.progress._BEAT", 0.02)
+    monkeypatch.setattr("trials.progress._STUCK", 0.3)
+    path = tmp_path / "one.json"
+    wait_for_turn(path, "first")
+    with telling(path, "first", COST):
+        time.sleep(0.6)
+        before = path.read_text()
+        time.sleep(0.3)
+        assert path.read_text() == before
 
 
 def test_a_trial_whose_process_is_gone_is_taken_over(tmp_path):
     path = tmp_path / "one.json"
     gone = os.fork()
     if gone == 0:
-        wait_for_turn(path)
+        wait_for_turn(path, "first")
         os._exit(0)
     os.waitpid(gone, 0)
     assert json.loads(path.read_text())["pid"] == gone
     started = time.monotonic()
-    wait_for_turn(path)
+    wait_for_turn(path, "second")
     assert time.monotonic() - started < 5
     assert json.loads(path.read_text())["pid"] == os.getpid()
     # On another machine there is no process to look for; the file's silence tells.
     path.write_text(json.dumps({**json.loads(path.read_text()), "host": "elsewhere"}))
     started = time.monotonic()
-    wait_for_turn(path, seconds=1.0)
+    wait_for_turn(path, "third", seconds=1.0)
     assert 1.0 < time.monotonic() - started < 5

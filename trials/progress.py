@@ -1,7 +1,8 @@
 """How far each trial is, told by the trial itself in a file of its own; the file also says who is at work on it.
 
 Two runs of one experiment into the same folders meet here: who made the file computes the trial, the other waits until
-the trial is finished, or until the file has fallen silent, and then goes on itself.
+the trial is finished, or until the file has fallen silent, and then goes on itself. A run that starts a trial again
+takes its file over at once: it knows that its former process is lost.
 """
 
 import json
@@ -20,6 +21,8 @@ from trials.cost import StepCost, share_done
 SILENT = 20.0
 """Seconds without a word after which whoever wrote a progress file is taken to be gone."""
 _BEAT = 2.0
+_STUCK = 900.0
+"""Seconds without a step forward after which a trial no longer says that it is at work."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +40,8 @@ class Progress:
     time: float = 0.0
     host: str = ""
     pid: int = 0
+    run: str = ""
+    """Which run of the experiment it belongs to."""
 
 
 def progress_file(storage: str, trial_id: str) -> Path:
@@ -49,24 +54,31 @@ def read_all_progress(storage: str) -> dict[str, Progress]:
     return {path.stem: state for path in files if (state := _read(path)) is not None}
 
 
-def wait_for_turn(path: Path, *, seconds: float = SILENT) -> None:
-    """Makes the file as soon as nobody else is at work on the trial."""
+def wait_for_turn(path: Path, run: str, *, seconds: float = SILENT) -> None:
+    """Makes the file as soon as no other run is at work on the trial."""
     path.parent.mkdir(parents=True, exist_ok=True)
     while True:
         with suppress(FileExistsError), path.open("x") as file:
-            file.write(json.dumps(asdict(_here(Progress()))))
+            file.write(json.dumps(asdict(_here(Progress(run=run)))))
+            return
+        if (state := _read(path)) is not None and state.run == run:
+            _replace(path, _here(Progress(run=run)))
             return
         _wait_until_free(path, seconds)
 
 
 @contextmanager
-def telling(path: Path, cost: list[StepCost]) -> Iterator[Report]:
+def telling(path: Path, run: str, cost: list[StepCost]) -> Iterator[Report]:
     """A Report for the trial, written to its file now and then by a thread; the file goes when the trial ends."""
-    pace = _Pace(cost)
+    pace = _Pace(run, cost)
     over = Event()
 
+    def ours() -> bool:
+        state = _read(path)
+        return state is not None and (state.host, state.pid, state.run) == (platform.node(), os.getpid(), run)
+
     def beat() -> None:
-        while not over.wait(_BEAT):
+        while not over.wait(_BEAT) and ours() and time.monotonic() - pace.last < _STUCK:
             _replace(path, pace.progress())
 
     thread = Thread(target=beat, daemon=True)
@@ -76,19 +88,21 @@ def telling(path: Path, cost: list[StepCost]) -> Iterator[Report]:
     finally:
         over.set()
         thread.join()
-        path.unlink(missing_ok=True)
+        if ours():
+            path.unlink(missing_ok=True)
 
 
 class _Pace:
     """Turns what a trial reports into rates; cheap enough to be called for every batch."""
 
-    def __init__(self, cost: list[StepCost]) -> None:
-        self.cost = cost
+    def __init__(self, run: str, cost: list[StepCost]) -> None:
+        self.run, self.cost = run, cost
+        self.last = time.monotonic()
         self.now: tuple[int, str, int, int] | None = None
         self.step_start = self.trial_start = (0.0, 0.0)
 
     def __call__(self, stage: int, step: str, done: int, total: int) -> None:
-        clock = time.monotonic()
+        clock = self.last = time.monotonic()
         if self.now is None:
             self.trial_start = clock, share_done(self.cost, stage, step, done, total)
         if self.now is None or self.now[:2] != (stage, step):
@@ -97,7 +111,7 @@ class _Pace:
 
     def progress(self) -> Progress:
         if self.now is None:
-            return _here(Progress())
+            return _here(Progress(run=self.run))
         stage, step, done, total = self.now
         share, clock = share_done(self.cost, stage, step, done, total), time.monotonic()
         return _here(
@@ -107,6 +121,7 @@ class _Pace:
                 share=share,
                 images_per_second=_rate(done, *self.step_start, clock),
                 share_per_second=_rate(share, *self.trial_start, clock),
+                run=self.run,
             )
         )
 

@@ -7,6 +7,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 from rich.console import Console
 
@@ -43,7 +44,8 @@ def run_experiment(
     storage = os.path.abspath(cluster.storage)
     places = Places(named(cluster.data, "--data"), named(cluster.stream, "--stream"), storage)
     unique = {spec.trial_id: spec for spec in specs}.values()
-    jobs = [Job(spec, name, results, storage, places) for spec in unique]
+    run = uuid4().hex
+    jobs = [Job(spec, name, results, storage, places, run) for spec in unique]
     for folder in ("results", results), ("storage", storage):
         _check_writable(*folder)
     open_jobs = _without_finished(jobs)

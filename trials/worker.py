@@ -25,6 +25,8 @@ class Job:
     results: str
     storage: str
     places: Places
+    run: str
+    """Which run of the experiment starts it."""
 
     @property
     def first_model(self) -> Path:
@@ -46,8 +48,8 @@ def run_job(job: Job, threads: int, pool: "ScorerPool", on_result: OnResult, *, 
     """Runs what is left of a trial: after its own last stage, or after the first model that it shares."""
     from trials.results import is_finished
 
-    wait_for_turn(job.progress)
-    with telling(job.progress, spec_cost(job.spec)) as report:
+    wait_for_turn(job.progress, job.run)
+    with telling(job.progress, job.run, spec_cost(job.spec)) as report:
         # Another run of the experiment may have finished it in the meantime.
         if job.first_model.exists() if first_stage_only else is_finished(job.results, job.spec.trial_id):
             return
