@@ -7,12 +7,12 @@ READY := $(VENV)/.ready
 
 export RAY_USAGE_STATS_ENABLED := 0
 
-.PHONY: demo test lint bench bench-scoring bench-runner bench-prepare bench-analysis lock clean
+.PHONY: demo test test-cluster lint bench bench-scoring bench-runner bench-prepare bench-analysis lock clean
 
 $(READY): requirements.lock pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv==$(UV_VERSION)
-	$(BIN)/uv pip sync --quiet --python $(BIN)/python requirements.lock
+	$(BIN)/uv pip sync --quiet --compile-bytecode --python $(BIN)/python requirements.lock
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable .
 	touch $@
 
@@ -21,6 +21,9 @@ demo: $(READY)  ## the main job on the embedded glyphs data
 
 test: $(READY)
 	$(BIN)/python -m pytest
+
+test-cluster: $(READY)  ## a cluster of three nodes with declared GPUs, one of which dies: four minutes
+	$(BIN)/python -m pytest -m cluster
 
 lint: $(READY)
 	$(BIN)/ruff check .

@@ -21,7 +21,7 @@ def test_the_cost_from_the_spec_is_what_a_trial_does(method, tiny_data, tiny_str
 
 
 def test_a_plan_counts_a_shared_first_model_once():
-    specs = [tiny_spec(method=method, seed=seed) for method in ("baseline", "lwf", "gd") for seed in (0, 1)]
+    specs = [tiny_spec(method=method, seed=seed) for method in ("baseline", "lwf", "gd+ext") for seed in (0, 1)]
     stages = [step.stage for step in to_compute(specs)]
     assert stages.count(1) == 2 * 2 * 2  # plain and calibrated, two seeds; training and evaluation
     cost = trial_cost(specs[0], 8, 4)

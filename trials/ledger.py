@@ -12,7 +12,7 @@ from uuid import uuid4
 from pyarrow import fs
 
 from gd_ray.errors import UserError
-from gd_ray.wild.manifest import filesystem_of
+from gd_ray.filesystems import filesystem_of
 from trials.progress import Progress, read_all_progress
 from trials.results import finished
 

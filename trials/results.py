@@ -21,9 +21,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs
 
+from gd_ray.filesystems import filesystem_of
 from gd_ray.results import StageResult, TrialResult
 from gd_ray.spec import TrialSpec
-from gd_ray.wild.manifest import filesystem_of
 
 KINDS = ("stages", "confusions", "samples", "trials")
 STEPS = ("score", "teacher", "model", "fine-tune", "evaluate")

@@ -7,8 +7,8 @@ from statistics import mean, stdev
 import pyarrow.dataset as ds
 from rich.table import Table
 
+from gd_ray.filesystems import filesystem_of
 from gd_ray.methods import METHODS
-from gd_ray.wild.manifest import filesystem_of
 from trials.ledger import TrialState, seconds_left
 from trials.view import duration, share_done
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from gd_ray.data.image_set import SIDE, Statistics
 from gd_ray.errors import UserError
-from gd_ray.filesystems import filesystem_of as filesystem_of
+from gd_ray.filesystems import filesystem_of
 
 FORMAT = 1
 NAME = "manifest.json"

@@ -14,8 +14,9 @@ import pyarrow as pa
 
 from gd_ray.data.image_set import SIDE
 from gd_ray.errors import UserError
+from gd_ray.filesystems import filesystem_of
 from gd_ray.wild.exclusions import Exclusions
-from gd_ray.wild.manifest import Manifest, filesystem_of
+from gd_ray.wild.manifest import Manifest
 from gd_ray.wild.parts import Part
 from gd_ray.wild.ray_data import Mapper, OnProgress, counted, map_with_ray
 from gd_ray.wild.shards import (

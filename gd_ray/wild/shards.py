@@ -17,7 +17,8 @@ from pyarrow import fs
 
 from gd_ray.data.image_set import PixelSums, Statistics
 from gd_ray.errors import UserError
-from gd_ray.wild.manifest import NAME, Manifest, Shard, filesystem_of
+from gd_ray.filesystems import filesystem_of
+from gd_ray.wild.manifest import NAME, Manifest, Shard
 from gd_ray.wild.stream import PIXELS, image_column
 
 SHARD_ROWS = 32_768

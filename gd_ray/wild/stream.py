@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 
 from gd_ray.data.image_set import SIDE, checked_images
 from gd_ray.errors import UserError
+from gd_ray.filesystems import filesystem_of
 from gd_ray.seeding import Purpose, numpy_generator
-from gd_ray.wild.manifest import Manifest, filesystem_of, read_manifest
+from gd_ray.wild.manifest import Manifest, read_manifest
 
 PIXELS = SIDE * SIDE * 3
 
