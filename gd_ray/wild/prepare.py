@@ -1,6 +1,6 @@
 """Any source of images becomes a WildStream: 32x32, shuffled once for good, in Parquet shards.
 
-Two passes, each in parallel with Ray Data, neither holding the stream in memory. The first decodes the source's tasks
+Two passes, each in parallel on Ray, neither holding the stream in memory. The first decodes the source's tasks
 and deals every image to a bucket by a random key; the second sorts each bucket by key and writes it as a shard. Keys
 depend on the seed and the image's place in the source alone, so the result does not depend on the parallelism. The
 manifest is written last: an interrupted run leaves nothing that opens.

@@ -1,10 +1,13 @@
-"""Ray Data as this project uses it: quiet, and inside the resources of the trial that calls it."""
+"""Ray as this project uses it: quiet, and inside the resources of the trial that calls it."""
 
 import logging
 import os
-import pickle
 from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from typing import Any
+
+_WAITING = 3
+"""Tasks that wait for each CPU; the rest of the items stay with the caller."""
 
 Mapper = Callable[[Callable[[Any], Any], list[Any]], Iterator[Any]]
 """Applies a function to items, in this process or in others; the results may come in any order."""
@@ -59,18 +62,28 @@ def map_in_process(function: Callable[[Any], Any], items: list[Any]) -> Iterator
 
 
 def map_with_ray(function: Callable[[Any], Any], items: list[Any]) -> Iterator[Any]:
-    """In parallel on all CPUs of the cluster, as Ray Data tasks."""
+    """In parallel on all CPUs of the cluster, as Ray tasks.
+
+    Nothing flows from one task to another, so Ray Data would add nothing here but time: preparing 60,000 JPEGs on two
+    cores took 6.3 s with it and 3.8 s without.
+    """
     import ray
-    import ray.data
 
     start_ray()
-    bind_to_trial()
+    cpus = int(ray.cluster_resources()["CPU"])  # type: ignore[no-untyped-call]
+    shared, left = ray.put(function), iter(items)
+    task = ray.remote(num_cpus=1)(_applied)
+    running = {task.remote(shared, item) for item in islice(left, _WAITING * cpus)}
+    try:
+        while running:
+            (done,), _ = ray.wait(list(running), num_returns=1)
+            running.remove(done)
+            running |= {task.remote(shared, item) for item in islice(left, 1)}
+            yield ray.get(done)
+    finally:
+        for stopped in running:
+            ray.cancel(stopped, force=True)
 
-    def apply(batch: Any) -> Any:
-        return {"result": [pickle.dumps(function(pickle.loads(item))) for item in batch["item"]]}
 
-    rows = [{"item": pickle.dumps(item)} for item in items]
-    blocks = min(len(rows), 500)
-    dataset = ray.data.from_items(rows, override_num_blocks=blocks).map_batches(apply, batch_size=1, num_cpus=1)
-    for row in dataset.iter_rows():
-        yield pickle.loads(row["result"])
+def _applied(function: Callable[[Any], Any], item: Any) -> Any:
+    return function(item)
