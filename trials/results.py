@@ -192,5 +192,6 @@ def _write_atomically(table: pa.Table, address: str) -> None:
     filesystem.create_dir(folder, recursive=True)
     temporary = f"{folder}/.{name}.{uuid4().hex}.tmp"
     with filesystem.open_output_stream(temporary) as target:
-        pq.write_table(table, target)
+        # One small row group: dictionaries and statistics would only double the time to read thousands of files.
+        pq.write_table(table, target, use_dictionary=False, write_statistics=False)
     filesystem.move(temporary, path)

@@ -46,7 +46,7 @@ def make(folder: Path) -> None:
                     changed |= {"acc": rng.uniform(0.5, 0.7), "fgt_paper": rng.uniform(0, 0.2)}
                 path = folder / kind / "experiment=made" / f"{name}.parquet"
                 path.parent.mkdir(parents=True, exist_ok=True)
-                pq.write_table(_replaced(table, changed), path)
+                pq.write_table(_replaced(table, changed), path, use_dictionary=False, write_statistics=False)
         shutil.rmtree(scratch)
 
 
