@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 
 export RAY_USAGE_STATS_ENABLED := 0
 
-.PHONY: demo test test-cluster lint bench bench-scoring bench-runner bench-prepare bench-analysis lock clean
+.PHONY: demo test lint bench bench-scoring bench-runner bench-prepare bench-analysis lock clean
 
 $(READY): requirements.lock pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -21,9 +21,6 @@ demo: $(READY)  ## the main job on the embedded glyphs data
 
 test: $(READY)
 	$(BIN)/python -m pytest
-
-test-cluster: $(READY)  ## a cluster of three nodes with declared GPUs, one of which dies: four minutes
-	$(BIN)/python -m pytest -m cluster
 
 lint: $(READY)
 	$(BIN)/ruff check .

@@ -13,7 +13,6 @@ from test_runner import alone, frame, run
 
 from trials.experiments import EXPERIMENTS
 
-pytestmark = pytest.mark.cluster
 NODE = {"num_cpus": 2, "num_gpus": 1, "object_store_memory": 100 << 20}
 
 
