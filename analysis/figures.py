@@ -4,7 +4,7 @@ Colours are those of Okabe and Ito, told apart by all kinds of colour vision; me
 """
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,7 +18,7 @@ from analysis.curves import accuracy_matrix
 from analysis.published import DATASET_TITLES
 from analysis.results import Results
 from analysis.settings import EXTERNAL, Setting
-from analysis.stream_images import StreamImages
+from analysis.streams import FindStream
 from gd_ray.methods import METHODS
 
 _COLOURS = {
@@ -51,7 +51,7 @@ class Picture:
     """Whether it is small as a vector drawing; pictures of pixels are not."""
 
 
-def all_pictures(results: Results, setting: Setting, images: Callable[[str], StreamImages | None]) -> list[Picture]:
+def all_pictures(results: Results, setting: Setting, images: FindStream) -> list[Picture]:
     """Every figure that the trials of a setting can fill."""
     pictures: list[Picture | None] = []
     for dataset, trials in setting.trials.groupby("dataset", observed=True):
@@ -481,9 +481,7 @@ def confidence_histograms(results: Results, trials: pd.DataFrame, dataset: str) 
     )
 
 
-def contact_sheet(
-    results: Results, trials: pd.DataFrame, dataset: str, images: Callable[[str], StreamImages | None]
-) -> Picture | None:
+def contact_sheet(results: Results, trials: pd.DataFrame, dataset: str, images: FindStream) -> Picture | None:
     """The most confident images that Algorithm 2 sampled for each class at the last stage."""
     trial = _sampling_trial(trials)
     stream = images(str(trial["stream"])) if trial is not None else None

@@ -15,7 +15,7 @@ from analysis.formats import Cell, Grid, frame_grid, grids, signed, to_csv, to_h
 from analysis.published import DATASET_TITLES
 from analysis.results import SPEC, Results, load
 from analysis.settings import Setting, mixed_note, settings
-from analysis.stream_images import StreamImages, stream_finder
+from analysis.streams import FindStream, stream_finder
 from analysis.tables import MARGIN, Table, all_tables, gap_closed, metric_title
 from gd_ray.errors import UserError
 
@@ -65,9 +65,7 @@ def write_report(
     return target, results
 
 
-def _pictures(
-    results: Results, found: list[Setting], finder: Callable[[str], StreamImages | None]
-) -> dict[str, Picture]:
+def _pictures(results: Results, found: list[Setting], finder: FindStream) -> dict[str, Picture]:
     """Every figure of every setting by the name of its file."""
     return {
         f"setting{k + 1}-{shown.name}" if len(found) > 1 else shown.name: shown

@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from gd_ray.data.image_set import Statistics
+from gd_ray.data.pixels import Statistics
 from gd_ray.inference import predict
 from gd_ray.network import WideResNet
 

@@ -5,8 +5,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from gd_ray.data.image_set import Statistics
 from gd_ray.data.loader import normalised
+from gd_ray.data.pixels import Statistics
 from gd_ray.network import WideResNet
 
 BATCH = 256

@@ -5,9 +5,12 @@ stay paired: the same purpose gives them the same numbers.
 """
 
 from enum import IntEnum
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
+
+if TYPE_CHECKING:
+    import torch
 
 
 class Purpose(IntEnum):
@@ -37,6 +40,8 @@ def numpy_generator(seed: int, stage: int, purpose: Purpose) -> np.random.Genera
     return np.random.default_rng(_sequence(seed, stage, purpose))
 
 
-def generator(seed: int, stage: int, purpose: Purpose, device: torch.device | str = "cpu") -> torch.Generator:
+def generator(seed: int, stage: int, purpose: Purpose, device: "torch.device | str" = "cpu") -> "torch.Generator":
+    import torch  # here, for what draws with numpy alone needs no torch
+
     state = _sequence(seed, stage, purpose).generate_state(1, np.uint64)[0]
     return torch.Generator(device=device).manual_seed(int(state))

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from gd_ray.data.image_set import Statistics
 from gd_ray.data.loader import augmented, batches, draw_augmentation, normalised, updates_per_epoch
+from gd_ray.data.pixels import Statistics
 from gd_ray.objective import Terms
 from gd_ray.schedule import Training, schedule
 from gd_ray.seeding import Purpose, generator

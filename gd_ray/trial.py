@@ -13,7 +13,8 @@ from torch import Tensor
 from gd_ray.allocator import keep_freed_memory
 from gd_ray.checkpoint import Checkpoint
 from gd_ray.coreset import class_quotas, select_coreset
-from gd_ray.data.image_set import LabelledData, Statistics
+from gd_ray.data.image_set import LabelledData
+from gd_ray.data.pixels import Statistics
 from gd_ray.data.tasks import learned_labels, learned_order
 from gd_ray.errors import UserError
 from gd_ray.evaluation import confusion_counts, per_task

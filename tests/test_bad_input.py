@@ -9,7 +9,8 @@ from tiny import tiny_spec
 
 from gd_ray.checkpoint import Checkpoint
 from gd_ray.data.cifar100 import load_cifar100
-from gd_ray.data.image_set import ImageSet, LabelledData, Statistics
+from gd_ray.data.image_set import ImageSet, LabelledData
+from gd_ray.data.pixels import Statistics
 from gd_ray.errors import UserError
 from gd_ray.methods import METHODS, Method
 from gd_ray.spec import TrialSpec

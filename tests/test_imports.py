@@ -29,7 +29,7 @@ def test_packages_import_only_what_lies_before_them(package):
         assert not wrong, f"{path} imports {wrong}"
 
 
-@pytest.mark.parametrize("module", ["gd_ray.spec", "gd_ray.methods", "trials.cli", "analysis"])
+@pytest.mark.parametrize("module", ["gd_ray.spec", "gd_ray.methods", "gd_ray.wild.prepare", "trials.cli", "analysis"])
 def test_light_modules_load_neither_torch_nor_ray(module):
     code = f"import sys, {module}; print([m for m in ('torch', 'ray') if m in sys.modules])"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout

@@ -12,7 +12,7 @@ from gd_ray.wild.hierarchy import read_wordnet
 from trials.view import progress_bar
 
 if TYPE_CHECKING:
-    from gd_ray.data.image_set import Statistics
+    from gd_ray.data.pixels import Statistics
 
 _SHARES = {"list": (0.0, 0.1), "read": (0.1, 0.8), "write": (0.9, 0.1)}
 """Where a step begins and how much of the work it is: reading decodes, the others do not."""
@@ -118,7 +118,7 @@ def run_prepare_distances(stream: str, out: str, to: str, least: int, splits: in
 
 def run_prepare_cifar100(folder: str) -> None:
     from gd_ray.data.cifar100 import load_cifar100
-    from gd_ray.data.image_set import pixel_statistics
+    from gd_ray.data.pixels import pixel_statistics
 
     console = Console(soft_wrap=True)
     data = load_cifar100(folder, download=True)

@@ -11,7 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from PIL import Image
 
-from gd_ray.data.image_set import SIDE, ImageSet, LabelledData, Statistics
+from gd_ray.data.image_set import ImageSet, LabelledData
+from gd_ray.data.pixels import SIDE, Statistics
 from gd_ray.errors import UserError
 
 STATISTICS = Statistics((0.5070752, 0.4865489, 0.4409178), (0.2673343, 0.2564385, 0.2761505))

@@ -16,7 +16,8 @@ from matplotlib import get_data_path
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
-from gd_ray.data.image_set import SIDE, ImageSet, LabelledData, Statistics
+from gd_ray.data.image_set import ImageSet, LabelledData
+from gd_ray.data.pixels import SIDE, Statistics
 
 # All faces have all of these, and no two look alike when mirrored: training flips images.
 CHARACTERS = "ABCDEFGHJKLMNPQRSTUVWXYZ23456789abefghmnrtyΔΘΛΞΠΣΦΨΩαβγδζθλμξπσφψωБДЖЛЦЧШЫЮЋ&@#$%?!*+=<€£¥§¶∞√∫≈≠±÷©"

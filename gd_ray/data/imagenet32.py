@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gd_ray.data.ilsvrc2012 import WORDNET_IDS
-from gd_ray.data.image_set import SIDE, ImageSet, LabelledData, Statistics, pixel_statistics
+from gd_ray.data.image_set import ImageSet, LabelledData
+from gd_ray.data.pixels import SIDE, Statistics, pixel_statistics
 from gd_ray.data.tasks import class_sets
 from gd_ray.errors import UserError
 from gd_ray.wild.exclusions import Exclusions

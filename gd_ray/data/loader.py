@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from gd_ray.data.image_set import SIDE, Statistics
+from gd_ray.data.pixels import SIDE, Statistics
 
 BRIGHTNESS = 63 / 255
 CONTRAST = 0.8

@@ -4,7 +4,7 @@ import io
 
 from PIL import Image
 
-from gd_ray.data.image_set import SIDE
+from gd_ray.data.pixels import SIDE
 
 _BASELINE_TO_PROGRESSIVE = range(0xC0, 0xC3)  # markers of a JPEG's frame, in the kinds that Pillow reads
 _MODES = {1: "L", 3: "RGB"}

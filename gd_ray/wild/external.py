@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from gd_ray.data.image_set import Statistics
+from gd_ray.data.pixels import Statistics
 from gd_ray.network import WideResNet
 from gd_ray.progress import Report
 from gd_ray.seeding import Purpose, numpy_generator

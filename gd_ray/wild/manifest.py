@@ -4,7 +4,7 @@ import json
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from gd_ray.data.image_set import SIDE, Statistics
+from gd_ray.data.pixels import SIDE, Statistics
 from gd_ray.errors import UserError
 from gd_ray.filesystems import filesystem_of
 

@@ -7,8 +7,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from gd_ray.data.image_set import SIDE
 from gd_ray.data.pictures import picture32
+from gd_ray.data.pixels import SIDE
 
 IMAGE_ENDINGS = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".ppm", ".tif", ".tiff")
 ROWS = 4096

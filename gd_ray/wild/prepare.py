@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from gd_ray.data.image_set import SIDE
+from gd_ray.data.pixels import SIDE
 from gd_ray.errors import UserError
 from gd_ray.filesystems import filesystem_of
 from gd_ray.wild.exclusions import Exclusions

@@ -12,7 +12,7 @@ from functools import reduce
 from typing import Any
 
 from gd_ray.allocator import keep_freed_memory
-from gd_ray.data.image_set import Statistics
+from gd_ray.data.pixels import Statistics
 from gd_ray.inference import BATCH
 from gd_ray.network import WideResNet
 from gd_ray.wild.sampling import Candidates, SamplingPlan, merge_candidates

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from functools import reduce
 from typing import Protocol
 
-from gd_ray.data.image_set import Statistics
+from gd_ray.data.pixels import Statistics
 from gd_ray.inference import BATCH, predict
 from gd_ray.network import WideResNet
 from gd_ray.wild.sampling import Candidates, SamplingPlan, candidates, merge_candidates

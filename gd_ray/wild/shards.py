@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from pyarrow import fs
 
-from gd_ray.data.image_set import PixelSums, Statistics
+from gd_ray.data.pixels import PixelSums, Statistics
 from gd_ray.errors import UserError
 from gd_ray.filesystems import filesystem_of
 from gd_ray.wild.manifest import NAME, Manifest, Shard

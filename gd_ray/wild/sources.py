@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from gd_ray.data.ilsvrc2012 import BATCH_LABELS
-from gd_ray.data.image_set import SIDE
+from gd_ray.data.pixels import SIDE
 from gd_ray.errors import UserError
 from gd_ray.wild.exclusions import Exclusions
 from gd_ray.wild.parts import IMAGE_ENDINGS, ROWS, Chunk, Listing, Part, decoded

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from gd_ray.data.image_set import SIDE, checked_images
+from gd_ray.data.pixels import SIDE, checked_images
 from gd_ray.errors import UserError
 from gd_ray.filesystems import filesystem_of
 from gd_ray.seeding import Purpose, numpy_generator

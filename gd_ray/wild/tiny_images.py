@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gd_ray.data.image_set import SIDE
+from gd_ray.data.pixels import SIDE
 from gd_ray.errors import UserError
 from gd_ray.wild.exclusions import Exclusions
 from gd_ray.wild.parts import ROWS, Chunk, Listing

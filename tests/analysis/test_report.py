@@ -20,8 +20,8 @@ import analysis
 from analysis import report
 from analysis.figures import all_pictures, confusion_matrix
 from analysis.settings import settings
-from analysis.stream_images import StreamImages, stream_finder
-from gd_ray.data.image_set import Statistics
+from analysis.streams import stream_finder
+from gd_ray.data.pixels import Statistics
 from gd_ray.errors import UserError
 from gd_ray.methods import TABLES, Method
 from gd_ray.wild.manifest import Manifest, Shard
@@ -202,13 +202,11 @@ def test_confusion_matrix_in_the_order_learned():
     assert borders == [1, 2]
 
 
-def test_stream_images_are_those_of_the_stream(folder):
+def test_streams_are_found_by_name(folder):
     results = analysis.load(str(folder))
     address = f"{results.storage[0]}/streams/glyphs-200"
-    positions = np.array([199, 0, 57])
-    found = stream_finder(results, {})("glyphs:200")
-    assert isinstance(found, StreamImages)
-    np.testing.assert_array_equal(found.read(positions), WildStream.open(address).read(positions))
+    found = [stream_finder(results, {})("glyphs:200"), stream_finder(results, {"other": address})("other")]
+    assert all(isinstance(stream, WildStream) and stream.address == address for stream in found)
     assert stream_finder(results, {})("nowhere") is None
     with pytest.raises(UserError, match="--stream wild=nowhere holds no prepared stream"):
         stream_finder(results, {"wild": "nowhere"})("wild")

@@ -13,7 +13,8 @@ from PIL import Image
 from torchvision.datasets import CIFAR100
 
 from gd_ray.data.cifar100 import STATISTICS, load_cifar100
-from gd_ray.data.image_set import ImageSet, pixel_statistics
+from gd_ray.data.image_set import ImageSet
+from gd_ray.data.pixels import pixel_statistics
 from gd_ray.errors import UserError
 
 needs_cifar100 = pytest.mark.skipif(

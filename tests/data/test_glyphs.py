@@ -3,7 +3,7 @@ import pytest
 from fontTools.ttLib import TTFont
 
 from gd_ray.data import glyphs
-from gd_ray.data.image_set import pixel_statistics
+from gd_ray.data.pixels import pixel_statistics
 
 
 def test_the_classes_are_a_hundred_characters_that_every_face_has():

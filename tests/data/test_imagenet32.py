@@ -7,8 +7,8 @@ from pictures import boxed, picture, png, tar_bytes, write_parquet
 from tiny import tiny_spec
 
 from gd_ray.data.ilsvrc2012 import BATCH_LABELS
-from gd_ray.data.image_set import pixel_statistics
 from gd_ray.data.imagenet32 import STATISTICS, Numbers, load_imagenet32, prepare_imagenet32
+from gd_ray.data.pixels import pixel_statistics
 from gd_ray.data.tasks import class_sets, learned_order
 from gd_ray.errors import UserError
 from gd_ray.trial import run_trial

@@ -5,8 +5,8 @@ from PIL import Image
 from torchvision import transforms
 from torchvision.transforms import functional as TF
 
-from gd_ray.data.image_set import Statistics
 from gd_ray.data.loader import augmented, batches, draw_augmentation, normalised, updates_per_epoch
+from gd_ray.data.pixels import Statistics
 
 
 @pytest.fixture(scope="module")
