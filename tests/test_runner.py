@@ -58,7 +58,7 @@ def alone(specs, storage):
 def ray():
     import ray
 
-    from gd_ray.wild.ray_data import start_ray
+    from gd_ray.wild.on_ray import start_ray
 
     start_ray(num_cpus=2)
     yield ray

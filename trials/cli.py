@@ -70,9 +70,11 @@ def prepare(
         wordnet: Folder with WordNet 3.0's data.noun (Debian's package wordnet-base).
         seed: Of the shuffle and the sample.
     """
+    from gd_ray.wild.exclusions import read_exclusions
+    from gd_ray.wild.tiny_images import TinyRequest
     from trials.prepare import run_prepare
 
-    run_prepare(source, out, exclude, images, words, indexes, wordnet, seed)
+    run_prepare(source, out, read_exclusions(exclude, wordnet), TinyRequest(images, words, indexes), seed)
 
 
 def prepare_imagenet32(
@@ -106,9 +108,12 @@ def prepare_imagenet32(
         wordnet: Folder with WordNet 3.0's data.noun, for --exclude cifar100.
         seed: Of the draw of images.
     """
+    from gd_ray.data.imagenet32 import Numbers
+    from gd_ray.wild.exclusions import read_exclusions
     from trials.prepare import run_prepare_imagenet32
 
-    run_prepare_imagenet32(source, out, train_per_class, test_per_class, set_size, exclude, wordnet, seed)
+    numbers = Numbers(train_per_class, test_per_class, set_size)
+    run_prepare_imagenet32(source, out, numbers, read_exclusions(exclude, wordnet), seed)
 
 
 def prepare_distances(

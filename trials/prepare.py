@@ -1,18 +1,26 @@
 """`gd-ray prepare`: makes streams and data sets and tells how it went."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from time import perf_counter
 from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from gd_ray.wild.exclusions import read_exclusions, read_names
+from gd_ray.data.ilsvrc2012 import WORDNET_IDS
+from gd_ray.data.pixels import Statistics, pixel_statistics
+from gd_ray.progress import OnProgress
+from gd_ray.wild.cifar100_synsets import SYNSETS
+from gd_ray.wild.distances import class_counts, plan_splits, write_split
+from gd_ray.wild.exclusions import Exclusions, read_names
 from gd_ray.wild.hierarchy import read_wordnet
+from gd_ray.wild.prepare import prepare
+from gd_ray.wild.stream import WildStream
+from gd_ray.wild.tiny_images import TinyRequest
 from trials.view import progress_bar
 
 if TYPE_CHECKING:
-    from gd_ray.data.pixels import Statistics
+    from gd_ray.data.imagenet32 import Numbers
 
 _SHARES = {"list": (0.0, 0.1), "read": (0.1, 0.8), "write": (0.9, 0.1)}
 """Where a step begins and how much of the work it is: reading decodes, the others do not."""
@@ -24,26 +32,11 @@ _STEPS = {
 }
 
 
-def run_prepare(
-    source: str,
-    out: str,
-    exclude: tuple[str, ...],
-    images: int | None,
-    words: str | None,
-    indexes: str | None,
-    wordnet: str,
-    seed: int,
-) -> None:
+def run_prepare(source: str, out: str, exclude: Exclusions, tiny: TinyRequest, seed: int) -> None:
     console = Console(soft_wrap=True)
     started = perf_counter()
-    excluded = read_exclusions(exclude, wordnet)
-
-    from gd_ray.wild.prepare import prepare
-    from gd_ray.wild.tiny_images import TinyRequest
-
-    tiny = TinyRequest(images, words, indexes)
     with _progress(console, _SHARES) as on_progress:
-        prepared = prepare(source, out, exclude=excluded, tiny=tiny, seed=seed, on_progress=on_progress)
+        prepared = prepare(source, out, exclude=exclude, tiny=tiny, seed=seed, on_progress=on_progress)
     manifest, seconds = prepared.stream.manifest, perf_counter() - started
     size = sum(shard.bytes for shard in manifest.shards) / 1e6
     console.print(
@@ -63,32 +56,18 @@ def run_prepare(
         console.print(f"Warning: {warning}", markup=False)
 
 
-def run_prepare_imagenet32(
-    source: str,
-    out: str,
-    train_per_class: int,
-    test_per_class: int,
-    set_size: int,
-    exclude: tuple[str, ...],
-    wordnet: str,
-    seed: int,
-) -> None:
+def run_prepare_imagenet32(source: str, out: str, numbers: "Numbers", exclude: Exclusions, seed: int) -> None:
+    from gd_ray.data.imagenet32 import prepare_imagenet32
+
     console = Console(soft_wrap=True)
     started = perf_counter()
-    excluded = read_exclusions(exclude, wordnet)
-
-    from gd_ray.data.imagenet32 import Numbers, prepare_imagenet32
-
-    numbers = Numbers(train_per_class, test_per_class, set_size)
     with _progress(console, {"list": (0.0, 0.1), "read": (0.1, 0.9)}) as on_progress:
-        manifest = prepare_imagenet32(
-            source, out, numbers=numbers, exclude=excluded, seed=seed, on_progress=on_progress
-        )
-    classes, sets = len(manifest.class_names), len(manifest.class_names) // set_size
+        manifest = prepare_imagenet32(source, out, numbers=numbers, exclude=exclude, seed=seed, on_progress=on_progress)
+    classes, sets = len(manifest.class_names), len(manifest.class_names) // numbers.set_size
     images, seconds = classes * numbers.per_class, perf_counter() - started
     console.print(
-        f"{out}: {classes} classes of {train_per_class} + {test_per_class} images, {seconds:.0f} s "
-        f"({images / seconds:.0f} images/s); {sets} sets of {set_size} classes, one for each seed from 0."
+        f"{out}: {classes} classes of {numbers.train_per_class} + {numbers.test_per_class} images, {seconds:.0f} s "
+        f"({images / seconds:.0f} images/s); {sets} sets of {numbers.set_size} classes, one for each seed from 0."
     )
     _tell_statistics(console, manifest.statistics)
     if manifest.unreadable:
@@ -99,10 +78,6 @@ def run_prepare_imagenet32(
 def run_prepare_distances(stream: str, out: str, to: str, least: int, splits: int, wordnet: str) -> None:
     console = Console(soft_wrap=True)
     nouns, training = read_wordnet(wordnet), _training_classes(to)
-
-    from gd_ray.wild.distances import class_counts, plan_splits, write_split
-    from gd_ray.wild.stream import WildStream
-
     opened = WildStream.open(stream)
     with _progress(console, {}) as on_progress:
         counts = class_counts(opened, on_progress=on_progress)
@@ -118,7 +93,6 @@ def run_prepare_distances(stream: str, out: str, to: str, least: int, splits: in
 
 def run_prepare_cifar100(folder: str) -> None:
     from gd_ray.data.cifar100 import load_cifar100
-    from gd_ray.data.pixels import pixel_statistics
 
     console = Console(soft_wrap=True)
     data = load_cifar100(folder, download=True)
@@ -127,9 +101,6 @@ def run_prepare_cifar100(folder: str) -> None:
 
 
 def _training_classes(to: str) -> list[str]:
-    from gd_ray.data.ilsvrc2012 import WORDNET_IDS
-    from gd_ray.wild.cifar100_synsets import SYNSETS
-
     if to == "ilsvrc2012":
         return list(WORDNET_IDS)
     if to == "cifar100":
@@ -138,7 +109,7 @@ def _training_classes(to: str) -> list[str]:
 
 
 @contextmanager
-def _progress(console: Console, shares: Mapping[str, tuple[float, float]]) -> Iterator[Callable[[str, int, int], None]]:
+def _progress(console: Console, shares: Mapping[str, tuple[float, float]]) -> Iterator[OnProgress]:
     """A bar over all steps; a step without a share of its own has the whole bar."""
     with progress_bar(console) as progress:
         bar = progress.add_task("listing the source", total=1.0)
@@ -151,7 +122,7 @@ def _progress(console: Console, shares: Mapping[str, tuple[float, float]]) -> It
         yield on_progress
 
 
-def _tell_statistics(console: Console, statistics: "Statistics") -> None:
+def _tell_statistics(console: Console, statistics: Statistics) -> None:
     mean, std = (", ".join(f"{value:.4f}" for value in values) for values in (statistics.mean, statistics.std))
     console.print(f"Mean ({mean}), standard deviation ({std}).")
 

@@ -124,7 +124,7 @@ def _connect(address: str | None) -> list[dict[str, float]]:
     """Connects to a cluster that answers, or starts a Ray on this machine; what each machine has."""
     import ray
 
-    from gd_ray.wild.ray_data import start_ray
+    from gd_ray.wild.on_ray import start_ray
 
     os.environ.update(RAY_AIR_NEW_OUTPUT="0", TUNE_DISABLE_AUTO_CALLBACK_LOGGERS="1")
     if address is not None and not ray.is_initialized():

@@ -20,9 +20,10 @@ from gd_ray.data.image_set import ImageSet, LabelledData
 from gd_ray.data.pixels import SIDE, Statistics, pixel_statistics
 from gd_ray.data.tasks import class_sets
 from gd_ray.errors import UserError
+from gd_ray.progress import OnProgress, counted
 from gd_ray.wild.exclusions import Exclusions
+from gd_ray.wild.on_ray import Mapper, map_with_ray
 from gd_ray.wild.parts import Chunk, Listing, Part
-from gd_ray.wild.ray_data import Mapper, OnProgress, counted, map_with_ray
 from gd_ray.wild.shards import plain_errors
 from gd_ray.wild.sources import open_source
 

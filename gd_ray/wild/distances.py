@@ -12,18 +12,16 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from gd_ray.errors import UserError
+from gd_ray.progress import OnProgress, counted
 from gd_ray.wild.hierarchy import WordNet
-from gd_ray.wild.manifest import Manifest
-from gd_ray.wild.ray_data import Mapper, OnProgress, counted, map_with_ray
+from gd_ray.wild.on_ray import Mapper, map_with_ray
 from gd_ray.wild.shards import (
     GROUP_ROWS,
     SHARD_ROWS,
     Written,
     cleared_on_failure,
+    close_stream,
     fresh_place,
-    shards_of,
-    statistics_of,
-    write_manifest,
     write_shard,
 )
 from gd_ray.wild.stream import WildStream
@@ -139,20 +137,14 @@ def write_split(
         cuts = [(k, positions[k * shard_rows : (k + 1) * shard_rows]) for k in range(-(-len(positions) // shard_rows))]
         copies = mapper(_Copy(stream, out, shard_rows, group_rows), cuts)
         written: list[Written] = list(counted(split.name, copies, len(cuts), on_progress))
-        manifest = Manifest(
-            images=len(positions),
-            shards=shards_of(written),
+        return close_stream(
+            out,
+            written,
             source=stream.address,
             seed=stream.manifest.seed,
-            statistics=statistics_of(written),
             classes=len(split.classes),
-            excluded={},
-            unreadable=0,
-            unreadable_examples=(),
             split=split.about,
         )
-        write_manifest(out, manifest)
-    return WildStream(out, manifest)
 
 
 @dataclass(frozen=True)

@@ -15,27 +15,25 @@ import pyarrow as pa
 from gd_ray.data.pixels import SIDE
 from gd_ray.errors import UserError
 from gd_ray.filesystems import filesystem_of
+from gd_ray.progress import OnProgress, counted
 from gd_ray.wild.exclusions import Exclusions
 from gd_ray.wild.manifest import Manifest
+from gd_ray.wild.on_ray import Mapper, map_with_ray
 from gd_ray.wild.parts import Part
-from gd_ray.wild.ray_data import Mapper, OnProgress, counted, map_with_ray
 from gd_ray.wild.shards import (
     GROUP_ROWS,
     SCRATCH,
     SHARD_ROWS,
     Written,
     cleared_on_failure,
+    close_stream,
     fresh_place,
-    shards_of,
-    statistics_of,
-    write_manifest,
     write_shard,
 )
 from gd_ray.wild.sources import open_source
 from gd_ray.wild.stream import WildStream, image_array, image_column
 from gd_ray.wild.tiny_images import TinyRequest
 
-_EXAMPLES = 100
 _NAMED = 10
 
 
@@ -78,9 +76,17 @@ def prepare(
         gather = mapper(_Gather(out, len(parts), group_rows), places)
         gathered = list(counted("write", gather, len(places), on_progress))
         filesystem.delete_dir(scratch)
-        manifest = _manifest(source, seed, dealt, gathered)
-        write_manifest(out, manifest)
-    return Prepared(WildStream(out, manifest), _unmatched(asked, manifest))
+        in_order = sorted(dealt, key=lambda part: part.part)
+        stream = close_stream(
+            out,
+            gathered,
+            source=source,
+            seed=seed,
+            classes=len(frozenset().union(*(part.classes for part in in_order))),
+            excluded=dict(sorted(sum((part.excluded for part in in_order), Counter()).items())),
+            unreadable=[line for part in in_order for line in part.unreadable],
+        )
+    return Prepared(stream, _unmatched(asked, stream.manifest))
 
 
 def _unmatched(exclude: Exclusions, manifest: Manifest) -> tuple[str, ...]:
@@ -166,22 +172,6 @@ class _Gather:
             images[places[start : start + len(chunk)]] = image_array(chunk)
             start += len(chunk)
         return write_shard(self.out, bucket, first_position, images, table["class"].take(order), self.group_rows)
-
-
-def _manifest(source: str, seed: int, dealt: list[_Dealt], written: list[Written]) -> Manifest:
-    dealt = sorted(dealt, key=lambda part: part.part)
-    unreadable = [line for part in dealt for line in part.unreadable]
-    return Manifest(
-        images=sum(part.shard.rows for part in written),
-        shards=shards_of(written),
-        source=source,
-        seed=seed,
-        statistics=statistics_of(written),
-        classes=len(frozenset().union(*(part.classes for part in dealt))),
-        excluded=dict(sorted(sum((part.excluded for part in dealt), Counter()).items())),
-        unreadable=len(unreadable),
-        unreadable_examples=tuple(unreadable[:_EXAMPLES]),
-    )
 
 
 def _nothing_left(source: str, dealt: list[_Dealt]) -> str:

@@ -51,7 +51,7 @@ def ray_scorer(pool: ScorerPool) -> Scorer:
         import ray
         import ray.data
 
-        from gd_ray.wild.ray_data import bind_to_trial, start_ray
+        from gd_ray.wild.on_ray import bind_to_trial, start_ray
 
         start_ray()
         bind_to_trial()

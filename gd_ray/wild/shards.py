@@ -3,7 +3,7 @@
 import errno
 import re
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import reduce
@@ -15,15 +15,16 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from pyarrow import fs
 
-from gd_ray.data.pixels import PixelSums, Statistics
+from gd_ray.data.pixels import PixelSums
 from gd_ray.errors import UserError
 from gd_ray.filesystems import filesystem_of
 from gd_ray.wild.manifest import NAME, Manifest, Shard
-from gd_ray.wild.stream import PIXELS, image_column
+from gd_ray.wild.stream import PIXELS, WildStream, image_column
 
 SHARD_ROWS = 32_768
 GROUP_ROWS = 4_096
 SCRATCH = "preparing"
+_EXAMPLES = 100
 _SCHEMA = pa.schema([("position", pa.int64()), ("image", pa.binary(PIXELS)), ("class", pa.string())])
 
 
@@ -55,14 +56,6 @@ def write_shard(
     crcs = tuple(zlib.crc32(images[start:stop].data) for start, stop in groups)
     shard = Shard(file, len(images), size, tuple(stop - start for start, stop in groups), crcs)
     return Written(number, shard, PixelSums.of(images))
-
-
-def shards_of(written: list[Written]) -> tuple[Shard, ...]:
-    return tuple(part.shard for part in sorted(written, key=lambda part: part.number))
-
-
-def statistics_of(written: list[Written]) -> Statistics:
-    return reduce(add, (part.sums for part in written)).statistics()
 
 
 def fresh_place(out: str) -> tuple[fs.FileSystem, str]:
@@ -100,12 +93,36 @@ def plain_errors(out: str) -> Iterator[None]:
         raise
 
 
-def write_manifest(out: str, manifest: Manifest) -> None:
-    """Makes a folder of shards a stream."""
+def close_stream(
+    out: str,
+    written: list[Written],
+    *,
+    source: str,
+    seed: int,
+    classes: int,
+    excluded: dict[str, int] | None = None,
+    unreadable: Sequence[str] = (),
+    split: str = "",
+) -> WildStream:
+    """Makes a folder of shards a stream: writes its manifest, last of all."""
+    in_order = sorted(written, key=lambda part: part.number)
+    manifest = Manifest(
+        images=sum(part.shard.rows for part in in_order),
+        shards=tuple(part.shard for part in in_order),
+        source=source,
+        seed=seed,
+        statistics=reduce(add, (part.sums for part in in_order)).statistics(),
+        classes=classes,
+        excluded=excluded or {},
+        unreadable=len(unreadable),
+        unreadable_examples=tuple(unreadable[:_EXAMPLES]),
+        split=split,
+    )
     filesystem, root = filesystem_of(out)
     with filesystem.open_output_stream(f"{root}/.{NAME}.tmp") as target:
         target.write(manifest.to_json().encode())
     filesystem.move(f"{root}/.{NAME}.tmp", f"{root}/{NAME}")
+    return WildStream(out, manifest)
 
 
 def _clear(filesystem: fs.FileSystem, root: str) -> None:

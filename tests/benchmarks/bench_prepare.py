@@ -19,8 +19,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from PIL import Image
 
+from gd_ray.wild.on_ray import start_ray
 from gd_ray.wild.prepare import prepare
-from gd_ray.wild.ray_data import start_ray
 
 NICENESS = 15
 IMAGES = 60_000

@@ -18,7 +18,7 @@ from time import perf_counter
 from rich.console import Console
 
 from gd_ray.spec import TrialSpec
-from gd_ray.wild.ray_data import start_ray
+from gd_ray.wild.on_ray import start_ray
 from trials.experiments import small_spec
 from trials.options import Cluster
 from trials.runner import run_experiment

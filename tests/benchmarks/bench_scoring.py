@@ -28,8 +28,8 @@ from gd_ray.inference import BATCH
 from gd_ray.methods import METHODS
 from gd_ray.network import WideResNet
 from gd_ray.seeding import Purpose, generator
+from gd_ray.wild.on_ray import start_ray
 from gd_ray.wild.prepare import prepare
-from gd_ray.wild.ray_data import start_ray
 from gd_ray.wild.ray_scoring import ScorerPool, ray_scorer
 from gd_ray.wild.sampling import plan_sampling
 from gd_ray.wild.stream import WildStream, Window

@@ -13,8 +13,8 @@ from gd_ray.data.tasks import class_sets, learned_order
 from gd_ray.errors import UserError
 from gd_ray.trial import run_trial
 from gd_ray.wild.exclusions import Exclusions, read_exclusions
+from gd_ray.wild.on_ray import map_in_process
 from gd_ray.wild.prepare import prepare
-from gd_ray.wild.ray_data import map_in_process
 
 CLASSES, IMAGES = sorted(BATCH_LABELS[:7]), 8
 SMALL = Numbers(train_per_class=4, test_per_class=2, set_size=3)

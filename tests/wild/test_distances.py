@@ -6,8 +6,8 @@ from pictures import boxed, picture
 from gd_ray.errors import UserError
 from gd_ray.wild.distances import class_counts, plan_splits, write_split
 from gd_ray.wild.hierarchy import read_wordnet
+from gd_ray.wild.on_ray import map_in_process
 from gd_ray.wild.prepare import prepare
-from gd_ray.wild.ray_data import map_in_process
 from gd_ray.wild.stream import WildStream
 
 COUNTS = {"collie": 4, "tabby": 3, "cat": 2, "poodle": 1, "Lassie": 2}

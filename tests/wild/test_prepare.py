@@ -10,8 +10,8 @@ from gd_ray.data.ilsvrc2012 import BATCH_LABELS
 from gd_ray.errors import UserError
 from gd_ray.wild import prepare as prepare_module
 from gd_ray.wild.exclusions import Exclusions, read_exclusions
+from gd_ray.wild.on_ray import map_in_process
 from gd_ray.wild.prepare import prepare
-from gd_ray.wild.ray_data import map_in_process
 from gd_ray.wild.stream import WildStream
 
 

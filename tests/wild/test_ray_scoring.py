@@ -14,8 +14,8 @@ from gd_ray.network import WideResNet
 from gd_ray.seeding import Purpose, generator
 from gd_ray.spec import TrialSpec
 from gd_ray.wild.external import sample_external_set
+from gd_ray.wild.on_ray import map_in_process
 from gd_ray.wild.prepare import prepare
-from gd_ray.wild.ray_data import map_in_process
 from gd_ray.wild.ray_scoring import ScorerPool, ray_scorer
 from gd_ray.wild.scoring import score_in_process
 
@@ -24,7 +24,7 @@ from gd_ray.wild.scoring import score_in_process
 def ray():
     import ray
 
-    from gd_ray.wild.ray_data import start_ray
+    from gd_ray.wild.on_ray import start_ray
 
     start_ray(num_cpus=4)  # four scorers at once, also where there are fewer cores
     yield ray

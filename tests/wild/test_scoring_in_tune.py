@@ -12,7 +12,7 @@ SCRIPT = """
     from gd_ray.data.glyphs import load_glyphs
     from gd_ray.trial import run_trial
     from gd_ray.wild.prepare import prepare
-    from gd_ray.wild.ray_data import map_in_process, start_ray
+    from gd_ray.wild.on_ray import map_in_process, start_ray
     from gd_ray.wild.ray_scoring import ScorerPool, ray_scorer
     from gd_ray.wild.stream import WildStream
     from tiny import tiny_spec

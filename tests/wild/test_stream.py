@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from gd_ray.data.glyphs import wild_glyphs
 from gd_ray.errors import UserError
+from gd_ray.wild.on_ray import map_in_process
 from gd_ray.wild.prepare import prepare
-from gd_ray.wild.ray_data import map_in_process
 from gd_ray.wild.stream import MemoryStream, WildStream, Window, stage_window
 
 

@@ -9,8 +9,8 @@ from scipy.io import savemat
 
 from gd_ray.errors import UserError
 from gd_ray.wild.exclusions import Exclusions
+from gd_ray.wild.on_ray import map_in_process
 from gd_ray.wild.prepare import prepare
-from gd_ray.wild.ray_data import map_in_process
 from gd_ray.wild.tiny_images import TinyRequest
 
 RECORDS = 100_000

@@ -2,7 +2,7 @@
 
 import logging
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Any
 
@@ -11,17 +11,6 @@ _WAITING = 3
 
 Mapper = Callable[[Callable[[Any], Any], list[Any]], Iterator[Any]]
 """Applies a function to items, in this process or in others; the results may come in any order."""
-
-OnProgress = Callable[[str, int, int], None]
-"""Told the step, and how many of its parts are done of how many."""
-
-
-def counted(step: str, results: Iterable[Any], total: int, on_progress: OnProgress) -> Iterator[Any]:
-    """The results as they come, each of them told."""
-    on_progress(step, 0, total)
-    for done, result in enumerate(results, start=1):
-        yield result
-        on_progress(step, done, total)
 
 
 def start_ray(**options: Any) -> None:
