@@ -9,7 +9,7 @@ import pandas as pd
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from analysis.published import DATASET_TITLES
+from analysis.published import dataset_title
 from analysis.tables import Table, metric_title
 
 _LATEX = {
@@ -94,7 +94,7 @@ def _grid(table: Table, frame: pd.DataFrame, dataset: str) -> Grid:
             for key in keys:
                 row += _cells(cells.get((method, *key)), with_n=not same_n, with_printed=key in with_printed)
             rows.append(tuple(row))
-    place = DATASET_TITLES.get(dataset, dataset) + (f", task size {keys[0][0]}" if one_size else "")
+    place = dataset_title(dataset) + (f", task size {keys[0][0]}" if one_size else "")
     n = f", n = {frame['n'].iloc[0]}" if same_n else ""
     return Grid(f"{table.layout.title} ({place}), in %, mean ± standard deviation{n}", tuple(header), tuple(rows))
 

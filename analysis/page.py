@@ -9,7 +9,7 @@ from importlib.resources import files
 import matplotlib
 from matplotlib.figure import Figure
 
-from analysis.figures import Picture
+from analysis.drawing import Picture
 
 Images = dict[str, bytes]
 """A picture in each format."""

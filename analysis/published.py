@@ -8,8 +8,13 @@ the text.
 from dataclasses import dataclass
 
 TRIALS = {"cifar100": 10, "imagenet32": 9}
-DATASET_TITLES = {"cifar100": "CIFAR-100", "imagenet32": "ImageNet", "glyphs": "Glyphs"}
+_TITLES = {"cifar100": "CIFAR-100", "imagenet32": "ImageNet", "glyphs": "Glyphs"}
 TASK_SIZES = (5, 10, 20)
+
+
+def dataset_title(name: str) -> str:
+    """A data set as the paper spells it."""
+    return _TITLES.get(name, name)
 
 
 @dataclass(frozen=True)

@@ -10,11 +10,12 @@ import pandas as pd
 
 from analysis import page
 from analysis.curves import accuracy_matrix
-from analysis.figures import Picture, all_pictures, ordered
+from analysis.drawing import Picture, ordered
+from analysis.figures import all_pictures
 from analysis.formats import Cell, Grid, frame_grid, grids, signed, to_csv, to_html, to_latex, to_markdown
-from analysis.published import DATASET_TITLES
+from analysis.published import dataset_title
 from analysis.results import SPEC, Results, load
-from analysis.settings import Setting, mixed_note, settings
+from analysis.settings import Setting, mixed_note, settings, uses_external
 from analysis.streams import FindStream, stream_finder
 from analysis.tables import MARGIN, Table, all_tables, gap_closed, metric_title
 from gd_ray.errors import UserError
@@ -168,11 +169,8 @@ def _what_was_run(results: Results, found: list[Setting]) -> str:
         titles = dict(zip(trials["method"].astype(str), trials["method_title"].astype(str), strict=True))
         heading = f"Setting {k + 1}" if len(found) > 1 else "Setting"
         entries = {
-            "data": _listed(DATASET_TITLES.get(name, name) for name in trials["dataset"].unique()),
-            "streams": _listed(
-                sorted(trials.loc[trials["method_external"].fillna(False).astype(bool), "stream"].unique())
-            )
-            or "none",
+            "data": _listed(dataset_title(name) for name in trials["dataset"].unique()),
+            "streams": _listed(sorted(trials.loc[uses_external(trials), "stream"].unique())) or "none",
             "methods": _listed(titles[name] for name in ordered(titles)),
             "task sizes": _listed(sorted(trials["task_size"].unique())),
             "seeds": _listed(sorted(trials["seed"].unique())),
@@ -220,7 +218,7 @@ def _verdicts(tables: list[Table]) -> str:
     shown = pd.DataFrame(
         {
             "method": cells["title"],
-            "data": [DATASET_TITLES.get(name, name) for name in cells["dataset"]],
+            "data": [dataset_title(name) for name in cells["dataset"]],
             "task size": cells["task_size"],
             "metric": [metric_title(m, c) for m, c in zip(cells["metric"], cells["convention"], strict=True)],
             "ours": [Cell(f"{v:.1f}", v) for v in cells["mean"]],
@@ -261,7 +259,7 @@ def _how_sure(found: list[Setting], tables: list[Table]) -> str:
         shown = pd.DataFrame(
             {
                 "method": frame["method"],
-                "data": [DATASET_TITLES.get(name, name) for name in frame["dataset"]],
+                "data": [dataset_title(name) for name in frame["dataset"]],
                 "metric": [metric_title(metric, setting.convention) for metric in frame["metric"]],
                 "gap closed": [Cell(f"{100 * v:.0f}%", v) for v in frame["iqm"]],
                 "95% interval": [
@@ -286,7 +284,7 @@ def _comparison_grid(table: Table) -> Grid:
         {
             "method": [titles.get(name, name) for name in frame["method"]],
             "against": [titles.get(name, name) for name in frame["against"]],
-            "data": [DATASET_TITLES.get(name, name) for name in frame["dataset"]],
+            "data": [dataset_title(name) for name in frame["dataset"]],
             "task size": frame["task_size"],
             "metric": [metric_title(metric, table.setting.convention) for metric in frame["metric"]],
             "difference": [Cell(signed(v, 1), v) for v in frame["difference"]],
@@ -309,10 +307,10 @@ def _trials(results: Results) -> str:
         {
             "trial": trials["trial_id"].astype(str),
             "method": trials["method_title"].astype(str),
-            "data": [DATASET_TITLES.get(name, name) for name in trials["dataset"]],
+            "data": [dataset_title(name) for name in trials["dataset"]],
             "task size": trials["task_size"],
             "seed": trials["seed"],
-            "OOD ratio": trials["ood_ratio"].where(trials["method_external"].fillna(False).astype(bool)),
+            "OOD ratio": trials["ood_ratio"].where(uses_external(trials)),
             "ACC": [_percent(value) for value in trials["acc"]],
             "FGT": [_percent(value) for value in trials["fgt_paper"]],
             "FGT as released": [_percent(value) for value in trials["fgt_released"]],

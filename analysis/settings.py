@@ -6,11 +6,9 @@ from dataclasses import dataclass, fields
 import pandas as pd
 
 from analysis.results import METHOD, SPEC, Results, counted
-from gd_ray.spec import TrialSpec
+from gd_ray.spec import EXTERNAL_FIELDS, TrialSpec
 
-EXTERNAL = ("stream", "window", "ood_ratio")
-"""Fields that only methods with external data have a use for."""
-_FREE = ("method", "seed", "task_size", "dataset", *EXTERNAL)
+_FREE = ("method", "seed", "task_size", "dataset", *EXTERNAL_FIELDS)
 COMMON = tuple(name for name in SPEC if name not in _FREE)
 _DEFAULTS = {field.name: field.default for field in fields(TrialSpec)}
 
@@ -40,6 +38,11 @@ def settings(results: Results) -> list[Setting]:
     varying = [name for name in COMMON if trials[name].nunique(dropna=False) > 1]
     found = [_setting(group, varying) for group in groups]
     return sorted(found, key=lambda setting: -len(setting.trials))
+
+
+def uses_external(trials: pd.DataFrame) -> "pd.Series[bool]":
+    """Which trials learn with external data; a method whose rules are unknown counts as one that does not."""
+    return trials["method_external"].fillna(False).astype(bool)
 
 
 def mixed_note(found: list[Setting]) -> str | None:
@@ -86,13 +89,13 @@ def _main_variant(trials: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
     """For each data set one choice of stream, window and OOD ratio, and for each method one meaning of its name."""
     kept, notes = [], []
     for dataset, group in trials.groupby("dataset", observed=True):
-        external = group["method_external"].fillna(False).astype(bool)
-        choice = _most_common(group[external], EXTERNAL)
-        main = external & (group[list(EXTERNAL)] == choice).all(axis=1) if choice is not None else external
+        external = uses_external(group)
+        choice = _most_common(group[external], EXTERNAL_FIELDS)
+        main = external & (group[list(EXTERNAL_FIELDS)] == choice).all(axis=1) if choice is not None else external
         left = group[external & ~main]
         if choice is not None and len(left):
             shown = ", ".join(f"{name} {_text(value)}" for name, value in choice.items())
-            names = [name for name in EXTERNAL if left[name].nunique() > 1 or (left[name] != choice[name]).any()]
+            names = [name for name in EXTERNAL_FIELDS if left[name].nunique() > 1 or (left[name] != choice[name]).any()]
             other = "; ".join(f"{name} {_listed(left[name].unique())}" for name in names)
             notes.append(
                 f"Tables of {dataset} show external data with {shown}; {len(left)} trials with other values "

@@ -36,7 +36,8 @@ _WHOLE = {
 }
 """Whole numbers and their least values."""
 _OPTIONAL = ("train_per_class", "test_per_class")
-_ONLY_WITH_EXTERNAL = ("stream", "window", "ood_ratio")
+EXTERNAL_FIELDS = ("stream", "window", "ood_ratio")
+"""Fields that only methods with external data have a use for."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,7 +147,7 @@ class TrialSpec:
         values = asdict(self)
         del values["method"]["title"]
         if not self.rules.external:
-            for name in _ONLY_WITH_EXTERNAL:
+            for name in EXTERNAL_FIELDS:
                 del values[name]
         return values
 
@@ -162,7 +163,7 @@ class TrialSpec:
         for name in ("method", "ood_ratio", "temperature", "ensemble_temperature"):
             values.pop(name, None)
         if not self.rules.calibrated_first_model:
-            for name in (*_ONLY_WITH_EXTERNAL, "convention"):
+            for name in (*EXTERNAL_FIELDS, "convention"):
                 values.pop(name, None)
         values["calibrated"] = self.rules.calibrated_first_model
         return _digest(values)

@@ -9,7 +9,7 @@ import time
 from rich.console import Console
 
 from trials.cost import StepCost
-from trials.ledger import TrialState, read_experiment, seconds_left, write_failure, write_ledger
+from trials.ledger import TrialState, read_states, seconds_left, write_failure, write_ledger
 from trials.progress import Progress, progress_file, read_all_progress, telling, wait_for_turn
 from trials.summary import status_table
 from trials.view import duration, live_view, running_table, summary
@@ -82,14 +82,14 @@ def test_views_of_an_experiment(tmp_path):
     file.parent.mkdir(parents=True)
     now = Progress(stage=2, step="model", share=0.5, images_per_second=321, share_per_second=0.01, time=time.time())
     file.write_text(json.dumps(vars(now)))
-    states = read_experiment(results, "mine")
+    states = read_states(results)
     assert [s.state for s in states] == ["running", "failed", "waiting"]
     assert summary(states) == "0 of 3 trials done, 1 running, 1 failed, 23% of the work, 2 min left"
     assert shown(status_table(states)).splitlines()[1].split() == ["mine", "0", "1", "1", "1", "23%", "2", "min"]
     line = shown(running_table(states)).splitlines()[1]
     assert " ".join(line.split()) == "gd, glyphs, task size 5, seed 0 stage 2 of 4, model 321 50% 50 s"
     file.write_text(json.dumps({**vars(now), "time": time.time() - 1000}))  # its process is gone
-    assert read_experiment(results, "mine")[0].state == "waiting"
+    assert read_states(results)[0].state == "waiting"
 
 
 def test_in_a_pipe_a_line_now_and_then_and_on_a_terminal_a_picture():

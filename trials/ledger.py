@@ -63,11 +63,13 @@ def seconds_left(states: list[TrialState]) -> float | None:
     return max([left / pace, *(state.seconds_left or 0.0 for state in running)]) if pace else None
 
 
-def write_ledger(results: str, experiment: str, storage: str, trials: list[dict[str, Any]]) -> None:
-    """Adds the trials to those that the experiment is known to have."""
+def write_ledger(results: str, experiment: str, storage: str, trials: list[dict[str, Any]]) -> dict[str, Any]:
+    """Adds the trials to those that the experiment is known to have; all that is now known of it."""
     known = {row["trial_id"]: row for row in _read(results, experiment).get("trials", [])}
     known |= {row["trial_id"]: row for row in trials}
-    _write(results, f"ledger/{experiment}.json", {"storage": storage, "trials": list(known.values())})
+    content = {"storage": storage, "trials": list(known.values())}
+    _write(results, f"ledger/{experiment}.json", content)
+    return content
 
 
 def write_class_names(results: str, dataset: str, names: Sequence[str]) -> None:
@@ -94,15 +96,11 @@ def read_states(results: str) -> list[TrialState]:
         raise UserError(
             f"results {results!r} holds no experiment; give the folder that 'gd-ray run --results' wrote to."
         )
-    return [state for name in names if (content := _read(results, name)) for state in _states(results, name, content)]
+    return [state for name in names if (content := _read(results, name)) for state in states_of(results, name, content)]
 
 
-def read_experiment(results: str, experiment: str) -> list[TrialState]:
-    """Every trial that was ever started into this folder under that name."""
-    return _states(results, experiment, _read(results, experiment))
-
-
-def _states(results: str, experiment: str, content: dict[str, Any]) -> list[TrialState]:
+def states_of(results: str, experiment: str, content: dict[str, Any]) -> list[TrialState]:
+    """Every trial of an experiment, from what its ledger holds."""
     done, failed = finished(results), _failures(results)
     now = time.time()
     running = {

@@ -15,7 +15,7 @@ from gd_ray.errors import UserError
 from gd_ray.results import StageResult
 from gd_ray.spec import TrialSpec
 from trials.cost import first_share, spec_cost, total_work
-from trials.ledger import read_experiment, write_class_names, write_failure, write_ledger
+from trials.ledger import states_of, write_class_names, write_failure, write_ledger
 from trials.options import Cluster, Share, fitted, named
 from trials.results import finished, share
 from trials.sources import Places
@@ -54,8 +54,8 @@ def run_experiment(
         return []
     given = fitted(cluster, _connect(cluster.address))
     check_jobs(open_jobs)
-    write_ledger(results, name, storage, [_ledger_row(job) for job in jobs])
-    with live_view(lambda: read_experiment(results, name), console):
+    ledger = write_ledger(results, name, storage, [_ledger_row(job) for job in jobs])
+    with live_view(lambda: states_of(results, name, ledger), console):
         first = {job.spec.first_model_id: job for job in open_jobs if not job.first_model.exists()}
         _tune([job for job in first.values() if not job.checkpoint.exists()], given, cluster, first_stage=True)
         # Trials that another run is at come last; else the longest first, so that the last ones keep all of the

@@ -10,7 +10,7 @@ from rich.table import Table
 from gd_ray.filesystems import filesystem_of
 from gd_ray.methods import METHODS
 from trials.ledger import TrialState, seconds_left
-from trials.view import duration, share_done
+from trials.view import duration, work_share
 
 
 def accuracy_table(results: str, experiment: str) -> Table:
@@ -58,5 +58,5 @@ def status_table(states: list[TrialState]) -> Table:
         own = [state for state in states if state.experiment == experiment]
         counts = [str(sum(state.state == kind for state in own)) for kind in ("done", "running", "failed", "waiting")]
         left = duration(seconds_left(own)) if any(state.state == "running" for state in own) else ""
-        table.add_row(experiment, *counts, f"{100 * share_done(own):.0f}%", left)
+        table.add_row(experiment, *counts, f"{100 * work_share(own):.0f}%", left)
     return table

@@ -68,10 +68,10 @@ def summary(states: list[TrialState]) -> str:
     counts = {kind: sum(state.state == kind for state in states) for kind in ("running", "failed")}
     done = sum(state.state == "done" for state in states)
     parts = [f"{done} of {len(states)} trials done", *(f"{count} {kind}" for kind, count in counts.items() if count)]
-    return f"{', '.join(parts)}, {100 * share_done(states):.0f}% of the work, {duration(seconds_left(states))} left"
+    return f"{', '.join(parts)}, {100 * work_share(states):.0f}% of the work, {duration(seconds_left(states))} left"
 
 
-def share_done(states: list[TrialState]) -> float:
+def work_share(states: list[TrialState]) -> float:
     return sum(state.work_done for state in states) / sum(state.work for state in states)
 
 
@@ -104,5 +104,5 @@ def running_table(states: list[TrialState]) -> Table:
 
 
 def _picture(states: list[TrialState]) -> RenderableType:
-    bar = ProgressBar(total=1.0, completed=share_done(states), width=40)
+    bar = ProgressBar(total=1.0, completed=work_share(states), width=40)
     return Group(bar, summary(states), running_table(states))

@@ -18,9 +18,10 @@ from matplotlib.image import imread
 
 import analysis
 from analysis import report
-from analysis.figures import all_pictures, confusion_matrix
+from analysis.figures import all_pictures
 from analysis.settings import settings
 from analysis.streams import stream_finder
+from analysis.trial_figures import confusion_matrix
 from gd_ray.data.pixels import Statistics
 from gd_ray.errors import UserError
 from gd_ray.methods import TABLES, Method
