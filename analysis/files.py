@@ -10,12 +10,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow import fs
 
 from analysis import cached
 from analysis.trial_file import TrialFile
 from gd_ray.filesystems import filesystem_of
+from gd_ray.results import ROW
 
 _BLOCK = 64
 """Files that a thread reads at a time."""
@@ -86,19 +88,25 @@ def _read(
     condition = pq.filters_to_expression([list(filters)]) if filters else None
     wanted = None if columns is None else [*columns, *(name for name, _, _ in filters or ())]
 
-    def read(file: TrialFile) -> pa.Table | None:
+    def opened(file: TrialFile) -> pq.ParquetFile | None:
         try:
             with filesystem.open_input_stream(file.path) as stream:
-                content = pq.ParquetFile(pa.BufferReader(stream.read_buffer()))
-            table = content.read(columns=wanted, use_threads=False)
-            table = table.filter(condition) if condition is not None else table
-            return table.drop_columns([name for name in ("trial_id", "experiment") if name in table.column_names])
+                return pq.ParquetFile(pa.BufferReader(stream.read_buffer()))
+        except (OSError, pa.ArrowException):
+            return None
+
+    def read(content: pq.ParquetFile) -> pa.Table | None:
+        try:
+            return _chosen(content.read(columns=wanted, use_threads=False), condition)
         except (OSError, pa.ArrowException):
             return None
 
     def read_block(block: Sequence[TrialFile]) -> tuple[list[int | None], pa.Table | None]:
         """Joined at once, for thousands of small tables hold ten times their content."""
-        tables = [read(file) for file in block]
+        contents = [opened(file) for file in block]
+        if wanted is None and condition is None and (table := _from_metadata(contents)) is not None:
+            return [1] * len(table), _chosen(table)
+        tables = [None if content is None else read(content) for content in contents]
         found = [table for table in tables if table is not None]
         return [None if table is None else len(table) for table in tables], _joined(found) if found else None
 
@@ -107,6 +115,34 @@ def _read(
         parts = list(pool.map(read_block, blocks))
     tables = [table for _, table in parts if table is not None]
     return [length for lengths, _ in parts for length in lengths], _joined(tables) if tables else None
+
+
+def _from_metadata(contents: Sequence[pq.ParquetFile | None]) -> pa.Table | None:
+    """The rows that files of trials hold as JSON in their metadata; None unless all do, alike.
+
+    Decoding fifty columns of one row each takes four times as long.
+    """
+    rows = []
+    whole = [content for content in contents if content is not None]
+    for content in whole:
+        text = (content.metadata.metadata or {}).get(ROW.encode())
+        rows.append(json.loads(text) if text else {})
+        # The id of the trial is a column, but no part of the row.
+        if content.metadata.num_columns != len(rows[-1]) + 1 or rows[-1].keys() != rows[0].keys():
+            return None
+    if len(whole) < len(contents) or not rows:
+        return None
+    schema = pa.schema([field for field in whole[0].schema_arrow if field.name in rows[0]])
+    try:
+        return pa.Table.from_pylist(rows, schema)
+    except (pa.ArrowException, TypeError):  # a value of another type than in the first file
+        return None
+
+
+def _chosen(table: pa.Table, condition: pc.Expression | None = None) -> pa.Table:
+    """The rows that are asked for; which trial and experiment they belong to, their file tells."""
+    table = table.filter(condition) if condition is not None else table
+    return table.drop_columns([name for name in ("trial_id", "experiment") if name in table.column_names])
 
 
 def _joined(tables: list[pa.Table]) -> pa.Table:

@@ -1,7 +1,7 @@
 """Results as DataFrames, in one call, also while an experiment still runs."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any
 
@@ -20,7 +20,7 @@ SPEC = tuple(spec_field.name for spec_field in fields(TrialSpec))
 """The fields of a trial that decide its result."""
 METHOD = tuple(f"method_{f.name}" for f in fields(Method) if f.name not in ("name", "title"))
 _MACHINE = ("seconds", "status", "device", "threads", "host", "python", "torch", "ray", "numpy", "git_revision")
-TRIAL_COLUMNS = ("trial_id", *SPEC, "method_title", *METHOD, *METRICS, *_MACHINE, "experiment")
+TRIAL_COLUMNS = ("trial_id", *SPEC, "method_title", *METHOD, *METRICS, "final_accuracy", *_MACHINE, "experiment")
 STAGE_COLUMNS = ("stage", "task", "hits", "total", "classes_of_task", "classes_seen")
 """What every metric needs. The other columns of the stages (sizes, seconds, losses) are read when asked for."""
 _IDENTITY = ("method", "dataset", "task_size", "seed")
@@ -33,8 +33,6 @@ class Results:
     address: str
     trials: pd.DataFrame
     """A row per finished trial: its whole spec, ACC and FGT in [0, 1], where it ran, and whether it collapsed."""
-    stages: pd.DataFrame
-    """A row per (trial, stage, task), of unfinished trials too."""
     experiments: dict[str, tuple[str, ...]]
     """The trials whose files each experiment holds, or that its ledger names."""
     expected: pd.DataFrame
@@ -43,8 +41,30 @@ class Results:
     """The storage folders that the ledgers name."""
     class_names: dict[str, tuple[str, ...]]
     """Of each data set, where the results tell them."""
-    notes: tuple[str, ...] = field(default=())
-    """What a reader should know of these results, in sentences."""
+    stage_files: tuple[TrialFile, ...]
+    stage_columns: tuple[str, ...] | None
+    """The columns of the stages to read; None for all."""
+    unreadable: tuple[TrialFile, ...] = ()
+    """Files of trials that cannot be read."""
+
+    @cached_property
+    def stages(self) -> pd.DataFrame:
+        """A row per (trial, stage, task), of unfinished trials too; read at the first use."""
+        return self._stages_and_unreadable[0]
+
+    @cached_property
+    def _stages_and_unreadable(self) -> tuple[pd.DataFrame, list[TrialFile]]:
+        stages, unreadable = read_tables(self.address, self.stage_files, self.stage_columns)
+        stages = _with_columns(stages, ("trial_id", *(self.stage_columns or STAGE_COLUMNS)))
+        unfinished = set(self.unfinished)
+        others = [file for file in self.stage_files if file.trial_id in unfinished]
+        return _with_identity(stages, self.trials, read_tables(self.address, others, _IDENTITY)[0]), unreadable
+
+    @cached_property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader should know of these results, in sentences."""
+        unreadable = [*self.unreadable, *self._stages_and_unreadable[1]]
+        return tuple(_notes(self.trials, len(self.unfinished), self.expected, unreadable))
 
     @cached_property
     def confusions(self) -> pd.DataFrame:
@@ -64,8 +84,8 @@ class Results:
     @property
     def unfinished(self) -> tuple[str, ...]:
         """Trials that have stages but are not finished."""
-        done = set(self.trials["trial_id"])
-        return tuple(trial for trial in self.stages["trial_id"].unique() if trial not in done)
+        done = set(self.trials["trial_id"].to_numpy())
+        return tuple(file.trial_id for file in self.stage_files if file.trial_id not in done)
 
     def accuracy_matrix(self, trial_id: str) -> NDArray[np.float64]:
         """accuracy[s, r] of a trial: after stage s+1 on task r+1, NaN where the task was not yet learned."""
@@ -112,35 +132,29 @@ def load(
             )
         if experiment is not None and experiment not in ledgers:
             raise UserError(f"experiment {experiment!r} is not in results {address!r}; it holds: {', '.join(names)}.")
-    trials, bad_trials = read_tables(address, once(found), filters=filters)
+    trials, unreadable = read_tables(address, once(found), filters=filters)
     trials = _with_columns(trials, TRIAL_COLUMNS)
     if filters is not None:
         kept = set(trials["trial_id"])
+        found = [file for file in found if file.trial_id in kept]
         of_stages = [file for file in of_stages if file.trial_id in kept]
-    stages, bad_stages = read_tables(address, once(of_stages), stage_columns)
-    stages = _with_columns(stages, ("trial_id", *(stage_columns or STAGE_COLUMNS)))
-    done = set(trials["trial_id"])
-    unfinished = [file for file in once(of_stages) if file.trial_id not in done]
-    stages = _with_identity(stages, trials, read_tables(address, unfinished, _IDENTITY)[0])
     experiments: dict[str, list[str]] = {}
     for file in [*found, *of_stages]:
         experiments.setdefault(file.experiment, []).append(file.trial_id)
-    if filters is not None:
-        experiments = {name: [trial for trial in ids if trial in kept] for name, ids in experiments.items()}
     ledgers = {name: ledgers[name] for name in ledgers if experiment in (None, name)}
-    expected = _expected(address, ledgers, trials, stages)
     return Results(
         address=address,
-        trials=trials.assign(collapsed=_collapsed(trials, stages)),
-        stages=stages,
+        trials=trials.assign(collapsed=_collapsed(trials)),
         experiments={name: tuple(dict.fromkeys(ids)) for name, ids in experiments.items()},
-        expected=expected,
+        expected=_expected(address, ledgers, trials, {file.trial_id for file in of_stages}),
         storage=tuple(dict.fromkeys(str(ledger["storage"]) for ledger in ledgers.values() if "storage" in ledger)),
         class_names={
             name: tuple(map(str, content.get("names", ())))
             for name, content in read_json_files(address, "classes").items()
         },
-        notes=tuple(_notes(trials, stages, expected, [*bad_trials, *bad_stages])),
+        stage_files=tuple(once(of_stages)),
+        stage_columns=None if stage_columns is None else tuple(stage_columns),
+        unreadable=tuple(unreadable),
     )
 
 
@@ -162,22 +176,16 @@ def _with_identity(stages: pd.DataFrame, trials: pd.DataFrame, others: pd.DataFr
     return stages.assign(**{name: rows[name].take(ids.codes.to_numpy()).array for name in _IDENTITY})
 
 
-def _collapsed(trials: pd.DataFrame, stages: pd.DataFrame) -> NDArray[np.bool_]:
+def _collapsed(trials: pd.DataFrame) -> NDArray[np.bool_]:
     """Trials whose last model is no better than guessing, or whose metrics are no numbers."""
-    if trials.empty:
-        return np.zeros(0, bool)
-    seen = stages["classes_seen"]
-    last = stages[seen == seen.groupby(stages["trial_id"], observed=True).transform("max")]
-    sums = last.groupby("trial_id", observed=True)[["hits", "total"]].sum()
-    classes = last.groupby("trial_id", observed=True)["classes_seen"].max()
-    guessing = sums.index[sums["hits"] * classes <= sums["total"]]
+    guessing = trials["final_accuracy"].to_numpy(float) <= 1 / trials["num_classes"].to_numpy(float)
     finite = np.isfinite(trials[list(METRICS)].to_numpy(float)).all(axis=1)
-    collapsed: NDArray[np.bool_] = trials["trial_id"].isin(guessing).to_numpy(bool) | ~finite
+    collapsed: NDArray[np.bool_] = guessing | ~finite
     return collapsed
 
 
 def _expected(
-    address: str, ledgers: dict[str, dict[str, Any]], trials: pd.DataFrame, stages: pd.DataFrame
+    address: str, ledgers: dict[str, dict[str, Any]], trials: pd.DataFrame, started: set[str]
 ) -> pd.DataFrame:
     """The trials of the ledgers with their state: done, failed, started or waiting."""
     columns = ["experiment", "trial_id", "method", "dataset", "task_size", "seed", "stages", "state", "error", "log"]
@@ -188,7 +196,7 @@ def _expected(
         if isinstance(row, dict) and "trial_id" in row
     ]
     failures = read_json_files(address, "failures")
-    done, started = set(trials["trial_id"]), set(stages["trial_id"])
+    done = set(trials["trial_id"].to_numpy())
     for row in rows:
         failure = failures.get(str(row["trial_id"]), {})
         row["error"], row["log"] = failure.get("error"), failure.get("log")
@@ -201,9 +209,7 @@ def _expected(
     return pd.DataFrame(rows, columns=columns)
 
 
-def _notes(
-    trials: pd.DataFrame, stages: pd.DataFrame, expected: pd.DataFrame, unreadable: list[TrialFile]
-) -> list[str]:
+def _notes(trials: pd.DataFrame, running: int, expected: pd.DataFrame, unreadable: list[TrialFile]) -> list[str]:
     notes = []
     if unreadable:
         names = ", ".join(file.path for file in unreadable[:3]) + (", …" if len(unreadable) > 3 else "")
@@ -211,7 +217,6 @@ def _notes(
             f"{counted(len(unreadable), 'file')} cannot be read and {'is' if len(unreadable) == 1 else 'are'} left "
             f"out: {names}. Delete what cannot be read and run the same command again."
         )
-    running = len(set(stages["trial_id"].unique()) - set(trials["trial_id"]))
     if running:
         notes.append(
             f"{_trials(running)} not finished: the stages so far are among the stages and trials, but not in "
@@ -223,7 +228,7 @@ def _notes(
     failed = int((expected["state"] == "failed").sum())
     if failed:
         notes.append(f"{counted(failed, 'trial')} failed; the same command goes on after the last stage.")
-    unknown = sorted(set(trials.columns) - set(TRIAL_COLUMNS))
+    unknown = sorted(set(trials.columns) - {*TRIAL_COLUMNS, "collapsed"})
     if unknown:
         notes.append(
             f"The trials have columns that this version does not know, so that it cannot tell whether they matter: "

@@ -8,6 +8,9 @@ from numpy.typing import NDArray
 from gd_ray.metrics import average_forgetting, average_incremental_accuracy
 from gd_ray.spec import TrialSpec
 
+ROW = "gd_ray:row"
+"""The key under which the metadata of a trial's Parquet file hold its row as JSON."""
+
 
 @dataclass(frozen=True)
 class SampledImages:

@@ -3,11 +3,13 @@
 Under RESULTS/ each kind of row has a folder, cut by experiment, with one file per trial:
 
     stages      a row per (stage, task): hits and totals, sizes, seconds and images of each step, last losses
-    trials      a row per finished trial: the whole spec, ACC and FGT, status, versions, host, device
+    trials      a row per finished trial: the whole spec, ACC and FGT, status, versions, host, device; the same row
+                as JSON in the file's metadata, where thousands of trials are read in a quarter of the time
     confusions  (stage, true class, predicted class, count), without zeros
     samples     what Algorithm 2 chose: stage, position, class, confidence, source
 """
 
+import json
 import platform
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -22,7 +24,7 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from gd_ray.filesystems import filesystem_of
-from gd_ray.results import StageResult, TrialResult
+from gd_ray.results import ROW, StageResult, TrialResult
 from gd_ray.spec import TrialSpec
 
 KINDS = ("stages", "confusions", "samples", "trials")
@@ -52,6 +54,7 @@ def write_trial(results: str, experiment: str, result: TrialResult, device: str,
         "acc": result.acc,
         "fgt_paper": result.forgetting("paper"),
         "fgt_released": result.forgetting("released"),
+        "final_accuracy": sum(result.stages[-1].hits) / sum(result.stages[-1].totals),
         "seconds": sum(sum(stage.seconds.values()) for stage in result.stages),
         "status": "finished",
         "device": device,
@@ -62,7 +65,8 @@ def write_trial(results: str, experiment: str, result: TrialResult, device: str,
         "git_revision": git_revision(),
     }
     table = pa.table({name: [value] for name, value in row.items()}, schema=_trial_schema(row))
-    _write_atomically(_with_id(table, result.spec), file_of(results, "trials", experiment, result.spec.trial_id))
+    path = file_of(results, "trials", experiment, result.spec.trial_id)
+    _write_atomically(_with_id(table, result.spec), path, {ROW: json.dumps(row)})
 
 
 def file_of(results: str, kind: str, experiment: str, trial_id: str) -> str:
@@ -90,8 +94,8 @@ def share(results: str, trial_id: str, source: str, target: str) -> None:
     filesystem, _ = filesystem_of(results)
     for kind in KINDS:
         _, path = filesystem_of(file_of(results, kind, source, trial_id))
-        with filesystem.open_input_file(path) as file:
-            _write_atomically(pq.read_table(file), file_of(results, kind, target, trial_id))
+        with filesystem.open_input_stream(path) as file:
+            _move_into_place(file.read(), file_of(results, kind, target, trial_id))
 
 
 def stages_table(spec: TrialSpec, stages: Sequence[StageResult]) -> pa.Table:
@@ -185,13 +189,24 @@ def git_revision() -> str | None:
         return None
 
 
-def _write_atomically(table: pa.Table, address: str) -> None:
+def _write_atomically(table: pa.Table, address: str, metadata: Mapping[str, str] | None = None) -> None:
     """Writes a Parquet file that is whole or absent."""
+    content = pa.BufferOutputStream()
+    # One small row group without Arrow's own copy of the schema: dictionaries, statistics and that copy would only
+    # double the time to read thousands of files.
+    with pq.ParquetWriter(
+        content, table.schema, use_dictionary=False, write_statistics=False, store_schema=False
+    ) as writer:
+        writer.write_table(table)
+        writer.add_key_value_metadata(dict(metadata or {}))
+    _move_into_place(content.getvalue(), address)
+
+
+def _move_into_place(content: pa.Buffer | bytes, address: str) -> None:
     filesystem, path = filesystem_of(address)
     folder, name = path.rsplit("/", 1)
     filesystem.create_dir(folder, recursive=True)
     temporary = f"{folder}/.{name}.{uuid4().hex}.tmp"
     with filesystem.open_output_stream(temporary) as target:
-        # One small row group: dictionaries and statistics would only double the time to read thousands of files.
-        pq.write_table(table, target, use_dictionary=False, write_statistics=False)
+        target.write(content)
     filesystem.move(temporary, path)

@@ -12,7 +12,7 @@ import pytest
 from made import made_spec, write_made
 
 import analysis
-from analysis import cached
+from analysis import cached, files
 from analysis.curves import curves
 from gd_ray.errors import UserError
 from gd_ray.metrics import average_forgetting, average_incremental_accuracy
@@ -180,16 +180,38 @@ def test_collapsed_trials_are_flagged_and_kept(folder):
     assert trials.loc[trials["collapsed"], "trial_id"].tolist() == [trial]
 
 
+def test_rows_come_from_the_metadata_as_from_the_columns(folder, monkeypatch):
+    quick = analysis.load(folder).trials
+    monkeypatch.setattr(files, "_from_metadata", lambda contents: None)
+    slow = analysis.load(folder).trials
+    pd.testing.assert_frame_equal(quick, slow)
+
+
+def test_a_trial_file_without_the_row_in_its_metadata_is_read_all_the_same(folder):
+    whole = analysis.load(folder).trials
+    path = sorted(Path(folder, "trials", "experiment=table1").iterdir())[0]
+    pq.write_table(pq.ParquetFile(path).read().replace_schema_metadata(None), path)
+    pd.testing.assert_frame_equal(analysis.load(folder).trials, whole)
+
+
 def test_the_cache_knows_what_changed(folder, monkeypatch):
     plain = analysis.load(folder)
     monkeypatch.setattr(cached, "LEAST", 1)
     first = analysis.load(folder)
+    assert len(first.stages) == len(plain.stages)
     assert {path.name.split("-")[0] for path in Path(folder, ".cache").iterdir()} == {"trials", "stages"}
     changed = sorted(Path(folder, "stages", "experiment=table1").iterdir())[0]
     gone = sorted(Path(folder, "stages", "experiment=table1").iterdir())[1]
     reads = []
-    monkeypatch.setattr(pq, "ParquetFile", lambda *a, real=pq.ParquetFile, **k: reads.append(a) or real(*a, **k))
+
+    class Counted(pq.ParquetFile):
+        def __init__(self, *arguments, **named):
+            reads.append(arguments)
+            super().__init__(*arguments, **named)
+
+    monkeypatch.setattr(pq, "ParquetFile", Counted)
     second = analysis.load(folder)
+    assert len(second.stages) == len(plain.stages)
     assert reads == []
     for one, other in ((plain, first), (first, second)):
         for name in ("trials", "stages"):
@@ -200,8 +222,8 @@ def test_the_cache_knows_what_changed(folder, monkeypatch):
     write_made(folder, "table1", made_spec(method, seed, num_classes=6), lambda s, r: 1)
     gone.unlink()
     third = analysis.load(folder)
-    assert 0 < len(reads) <= 2
     assert set(third.stages.loc[third.stages["trial_id"] == changed.stem, "hits"]) == {1}
+    assert 0 < len(reads) <= 2
     assert gone.stem not in set(third.stages["trial_id"])
     for file in Path(folder, ".cache").iterdir():
         file.write_bytes(b"damaged")
