@@ -7,13 +7,13 @@ from trials.options import Cluster, Share, fitted, named
 @pytest.mark.parametrize(
     ("asked", "nodes", "share"),
     [
-        ({}, [{"CPU": 2}], Share(0.5, 0, 1, 0.5, 0)),  # a core for each trial and its scorer, which take turns
-        ({}, [{"CPU": 64, "GPU": 8}] * 2, Share(0.5, 0.25, 1, 0.5, 0.25)),
-        ({}, [{"CPU": 4, "GPU": 4}], Share(0.25, 0.25, 1, 0.25, 0.25)),  # eight trials share four CPUs
-        ({}, [{"CPU": 8}, {"CPU": 16, "GPU": 1}], Share(0.5, 0.25, 1, 0.5, 0.25)),
-        ({"gpus": 0}, [{"CPU": 4, "GPU": 4}], Share(0.5, 0, 1, 0.5, 0)),
+        ({}, [{"CPU": 2}], Share(0.5, 0, None, 0.5, 0)),  # a core for each trial and its scorer, which take turns
+        ({}, [{"CPU": 64, "GPU": 8}] * 2, Share(0.5, 0.25, None, 0.5, 0.25)),
+        ({}, [{"CPU": 4, "GPU": 4}], Share(0.25, 0.25, None, 0.25, 0.25)),  # eight trials share four CPUs
+        ({}, [{"CPU": 8}, {"CPU": 16, "GPU": 1}], Share(0.5, 0.25, None, 0.5, 0.25)),
+        ({"gpus": 0}, [{"CPU": 4, "GPU": 4}], Share(0.5, 0, None, 0.5, 0)),
         ({"gpus": 1, "scorers": 4, "cpus": 2}, [{"CPU": 64, "GPU": 8}], Share(2, 1, 4, 2, 1)),
-        ({"gpus": 1, "scorer_gpus": 0.5, "scorer_cpus": 1}, [{"CPU": 64, "GPU": 8}], Share(0.5, 1, 1, 1, 0.5)),
+        ({"gpus": 1, "scorer_gpus": 0.5, "scorer_cpus": 1}, [{"CPU": 64, "GPU": 8}], Share(0.5, 1, None, 1, 0.5)),
     ],
 )
 def test_defaults_fit_what_the_cluster_has(asked, nodes, share):
@@ -38,7 +38,7 @@ def test_what_does_not_fit_is_refused(asked, says):
     ("asked", "says"),
     [
         ({"cpus": 0.0}, "--cpus 0.0 must be at least 0.01."),
-        ({"scorers": 0}, "--scorers 0 must be at least 1."),
+        ({"scorers": -1}, "--scorers -1 must be at least 0."),
         ({"cpus": float("nan")}, "--cpus nan must be at least 0.01."),
         ({"gpus": 1.5}, "--gpus 1.5 must be whole above 1; give a fraction of one GPU, or whole ones."),
         ({"storage": "s3://bucket/x"}, "--storage 's3://bucket/x' must be a folder"),
@@ -54,3 +54,11 @@ def test_values_that_cannot_work_are_refused(asked, says):
 
 def test_places_by_name():
     assert named(("a=/x", "b=s3://y=z", "a=/x"), "--data") == {"a": "/x", "b": "s3://y=z"}
+
+
+def test_short_windows_are_scored_by_the_trial_itself_unless_asked_otherwise():
+    share = fitted(Cluster(), [{"CPU": 2}])
+    assert share.scorers_for(1_000_000) == share.scorers_for(10_000) == 1
+    assert share.scorers_for(9_999) == 0
+    assert fitted(Cluster(scorers=2), [{"CPU": 2}]).scorers_for(200) == 2
+    assert fitted(Cluster(scorers=0), [{"CPU": 2}]).scorers_for(1_000_000) == 0

@@ -66,7 +66,7 @@ def ray():
 
 
 def run(name, specs, folder, **changes):
-    cluster = Cluster(storage=str(folder / "storage"), **changes)
+    cluster = Cluster(storage=str(folder / "storage"), **{"scorers": 1, **changes})
     return run_experiment(name, specs, str(folder / "results"), cluster, Console(quiet=True))
 
 
@@ -123,6 +123,17 @@ def test_a_second_run_computes_nothing_and_another_experiment_shares(finished_ru
     assert len(after) == len(before) + 1
     for kind in KINDS:
         assert (folder / "results" / kind / "experiment=other" / f"{specs[0].trial_id}.parquet").exists()
+
+
+def test_a_trial_that_scores_its_window_itself_gives_the_same_rows(finished_run):
+    folder, specs, *_ = finished_run
+    spec = specs[-1]
+    own = folder / "own"
+    assert run("mine", [spec], own, scorers=None) == []  # a window of 200 images is not worth an actor
+    for kind in ("stages", "samples", "confusions"):
+        pooled, itself = (frame(where / "results", kind).drop(columns="experiment") for where in (folder, own))
+        pooled = pooled[pooled["trial_id"] == spec.trial_id].reset_index(drop=True)
+        pd.testing.assert_frame_equal(itself, pooled, check_exact=True)
 
 
 LONG = {"epoch_factor": 0.2}  # enough to be interrupted

@@ -29,7 +29,7 @@ def demo() -> None:
     average incremental accuracy (ACC, higher is better) and the average forgetting (FGT, lower is better). It is
     'gd-ray run demo'; its Parquet results are in results/demo, with figures and a report.
     """
-    left = _run(Selection("demo", results="results/demo"), Cluster(storage="storage/demo"))
+    left = _run(Selection("demo", results="results/demo"), Cluster(storage="storage/demo", scorers=1))
     report("results/demo")
     sys.exit(1 if left else 0)
 

@@ -6,7 +6,9 @@ import tyro
 
 from gd_ray.errors import UserError
 
-_LEAST = {"cpus": 0.01, "gpus": 0, "scorers": 1, "scorer_cpus": 0.01, "scorer_gpus": 0, "retries": 0}
+_LEAST = {"cpus": 0.01, "gpus": 0, "scorers": 0, "scorer_cpus": 0.01, "scorer_gpus": 0, "retries": 0}
+_POOL_PAYS = 10_000
+"""Images in a window from which on a scorer pays: it takes about four seconds to start, at every stage."""
 _GPU_SHARE = 0.25
 """Of a trial where there are GPUs: a WRN-16-2 and a coreset do not fill one."""
 
@@ -24,8 +26,9 @@ class Cluster:
     its scorer, which take turns; less where a machine's GPUs carry more trials than it has CPUs."""
     gpus: float | None = None
     """GPUs of a trial; a fraction lets several share one. Without it, a quarter where the cluster has GPUs."""
-    scorers: int = 1
-    """Ray Data actors that score the stream for a trial."""
+    scorers: int | None = None
+    """Ray Data actors that score the stream for a trial; with 0 it scores its window itself. Without it, one, but
+    none for windows below 10,000 images, which are scored in less time than an actor takes to start."""
     scorer_cpus: float | None = None
     """CPUs of a scorer; without it, as many as the trial's."""
     scorer_gpus: float | None = None
@@ -59,32 +62,37 @@ class Share:
 
     cpus: float
     gpus: float
-    scorers: int
+    scorers: int | None
+    """As asked for; None leaves it to the window of each trial."""
     scorer_cpus: float
     scorer_gpus: float
+
+    def scorers_for(self, window: int) -> int:
+        """Scorers of a trial with windows of that many images."""
+        return self.scorers if self.scorers is not None else int(window >= _POOL_PAYS)
 
 
 def fitted(cluster: Cluster, nodes: list[dict[str, float]]) -> Share:
     """What was asked for, completed to fit the machines of a cluster; a sentence where it cannot fit."""
     most_gpus = max(node.get("GPU", 0.0) for node in nodes)
     gpus = cluster.gpus if cluster.gpus is not None else (_GPU_SHARE if most_gpus else 0.0)
+    scorers = 1 if cluster.scorers is None else cluster.scorers
     scorer_gpus = cluster.scorer_gpus if cluster.scorer_gpus is not None else gpus
-    cpus = cluster.cpus if cluster.cpus is not None else _cpu_share(nodes, gpus + cluster.scorers * scorer_gpus)
+    cpus = cluster.cpus if cluster.cpus is not None else _cpu_share(nodes, gpus + scorers * scorer_gpus)
     scorer_cpus = cluster.scorer_cpus if cluster.scorer_cpus is not None else cpus
     share = Share(cpus, gpus, cluster.scorers, scorer_cpus, scorer_gpus)
     for kind, own, scorer in (("GPU", gpus, scorer_gpus), ("CPU", cpus, scorer_cpus)):
         largest = max(node.get(kind, 0.0) for node in nodes)
         total = sum(node.get(kind, 0.0) for node in nodes)
-        wanted, option = own + cluster.scorers * scorer, f"--{kind.lower()}s"
+        wanted, option = own + scorers * scorer, f"--{kind.lower()}s"
         if wanted > total:
             raise UserError(
                 f"{option} and --scorer-{kind.lower()}s ask for {wanted:g} {kind}s for a trial and its scorers, but "
                 f"the cluster has {total:g}; lower them."
             )
-        if max(own, scorer) > largest:
-            raise UserError(
-                f"{option} {max(own, scorer):g} is more than the {largest:g} of the largest machine; lower it."
-            )
+        most = max(own, scorer if scorers else 0.0)
+        if most > largest:
+            raise UserError(f"{option} {most:g} is more than the {largest:g} of the largest machine; lower it.")
     return share
 
 

@@ -164,17 +164,21 @@ def _tune(jobs: list[Job], given: Share, cluster: Cluster, *, first_stage: bool 
     from gd_ray.wild.ray_scoring import ScorerPool
 
     threads = max(1, int(given.cpus))
-    pool = ScorerPool(scorers=given.scorers, cpus=given.scorer_cpus, gpus=given.scorer_gpus)
+
+    def pool_of(job: Job) -> ScorerPool | None:
+        scorers = given.scorers_for(job.spec.window) if job.spec.rules.external and not first_stage else 0
+        return ScorerPool(scorers=scorers, cpus=given.scorer_cpus, gpus=given.scorer_gpus) if scorers else None
 
     def resources(config: dict[str, Any]) -> Any:
-        scorers = pool.bundles() if jobs[config["job"]].spec.rules.external and not first_stage else []
+        pool = pool_of(jobs[config["job"]])
+        scorers = pool.bundles() if pool else []
         # A trial waits while its scorers work, and may then hold less than a CPU; one without scorers never waits.
         cpus = given.cpus if scorers or given.gpus else max(given.cpus, threads)
         return tune.PlacementGroupFactory([{"CPU": cpus, **({"GPU": given.gpus} if given.gpus else {})}, *scorers])
 
     def trial(config: dict[str, Any]) -> None:
         job = jobs[config["job"]]
-        run_job(job, threads, pool, lambda stage: tune.report(_scalars(stage)), first_stage_only=first_stage)
+        run_job(job, threads, pool_of(job), lambda stage: tune.report(_scalars(stage)), first_stage_only=first_stage)
         tune.report({"finished": 1})
 
     wave = "first-models" if first_stage else "trials"

@@ -44,8 +44,13 @@ class Job:
 OnResult = Callable[[StageResult], None]
 
 
-def run_job(job: Job, threads: int, pool: "ScorerPool", on_result: OnResult, *, first_stage_only: bool = False) -> None:
-    """Runs what is left of a trial: after its own last stage, or after the first model that it shares."""
+def run_job(
+    job: Job, threads: int, pool: "ScorerPool | None", on_result: OnResult, *, first_stage_only: bool = False
+) -> None:
+    """Runs what is left of a trial: after its own last stage, or after the first model that it shares.
+
+    Without a pool of scorers the trial scores the stream itself.
+    """
     from trials.results import is_finished
 
     wait_for_turn(job.progress, job.run)
@@ -57,7 +62,7 @@ def run_job(job: Job, threads: int, pool: "ScorerPool", on_result: OnResult, *, 
 
 
 def _run(
-    job: Job, threads: int, pool: "ScorerPool", on_result: OnResult, report: Report, *, first_stage_only: bool
+    job: Job, threads: int, pool: "ScorerPool | None", on_result: OnResult, report: Report, *, first_stage_only: bool
 ) -> None:
     import ray
     import torch
@@ -65,6 +70,7 @@ def _run(
     from gd_ray.checkpoint import Checkpoint
     from gd_ray.trial import run_trial
     from gd_ray.wild.ray_scoring import ray_scorer
+    from gd_ray.wild.scoring import score_in_process
     from trials.ledger import clear_failure
     from trials.results import write_stages, write_trial
 
@@ -95,7 +101,7 @@ def _run(
         resume=resume,
         last_stage=1 if first_stage_only else None,
         device=device,
-        scorer=ray_scorer(pool),
+        scorer=ray_scorer(pool) if pool else score_in_process,
     )
     if not first_stage_only:
         write_stages(job.results, job.experiment, spec, result.stages)

@@ -1,9 +1,10 @@
 """What scheduling costs: trials on Ray Tune against `run_trial` in a bare process, all in one run on this machine.
 
-1. Overhead of a trial: the seconds that two more rounds of trials add to an experiment, for each round, against the
-   same spec in a bare Python process, imports and data included there. What an experiment pays once (starting Ray's
-   workers, looking at the data) is the difference to its first round, and printed apart.
+1. Overhead of a trial: the seconds that one more round of trials adds to an experiment against the same spec in a
+   bare Python process, imports and data included there. What an experiment pays once (starting Ray's workers, looking
+   at the data) is the difference to its first round, and printed apart.
 2. Two at once: images per second of an experiment of two trials against that of one, one thread each, on two cores.
+3. A pool of scorers: what it costs at each stage more than a trial that scores its short window itself.
 
 Run it on a quiet machine with two cores: make bench-runner. Takes about a quarter of an hour; methods may be named as
 arguments.
@@ -40,7 +41,7 @@ run_trial(spec, data, places.open_stream(spec.stream) if spec.rules.external els
 
 def spec_of(method: str, seed: int) -> TrialSpec:
     """A trial of more than a minute on one core."""
-    return small_spec(method, seed, epoch_factor=0.17 if method == "baseline" else 0.08)
+    return small_spec(method, seed, epoch_factor=0.17 if method == "baseline" else 0.04)
 
 
 def seconds_bare(method: str, storage: Path) -> float:
@@ -49,12 +50,13 @@ def seconds_bare(method: str, storage: Path) -> float:
     return perf_counter() - started
 
 
-def seconds_on_tune(specs: list[TrialSpec], results: Path, storage: Path) -> float:
+def seconds_on_tune(specs: list[TrialSpec], results: Path, storage: Path, scorers: int | None = None) -> float:
     """A results folder of its own, and no first model from before: every trial is computed whole."""
     for model in storage.glob("first-models/*"):
         model.unlink()
     started = perf_counter()
-    failures = run_experiment("bench", specs, str(results), Cluster(storage=str(storage)), Console(quiet=True))
+    cluster = Cluster(storage=str(storage), scorers=scorers)
+    failures = run_experiment("bench", specs, str(results), cluster, Console(quiet=True))
     assert not failures, failures
     return perf_counter() - started
 
@@ -67,12 +69,12 @@ def main() -> None:
         folder = Path(name)
         storage = folder / "storage"
         for method in sys.argv[1:] or ("baseline", "gd+ext"):
-            specs = [spec_of(method, seed) for seed in range(6)]
+            specs = [spec_of(method, seed) for seed in range(4)]
             if specs[0].rules.external:  # the stream is made once, before any clock runs
                 Places(storage=str(storage)).open_stream(specs[0].stream)
             bare = seconds_bare(method, storage)
-            seconds = {n: seconds_on_tune(specs[:n], folder / f"{method}-{n}", storage) for n in (1, 2, 6)}
-            each = (seconds[6] - seconds[2]) / 2
+            seconds = {n: seconds_on_tune(specs[:n], folder / f"{method}-{n}", storage) for n in (1, 2, 4)}
+            each = seconds[4] - seconds[2]
             print(
                 f"{method}: bare process {bare:.1f} s; a round of trials on Tune {each:.1f} s: overhead "
                 f"{100 * (each / bare - 1):.1f}%.\n"
@@ -81,6 +83,13 @@ def main() -> None:
                 f"{2 * seconds[1] / seconds[2]:.2f} times the images per second.",
                 flush=True,
             )
+            if specs[0].rules.external:
+                pooled = seconds_on_tune(specs[:2], folder / f"{method}-pooled", storage, scorers=1)
+                stages = specs[0].num_tasks - 1
+                print(
+                    f"{method}: with a Ray Data actor for each {pooled:.1f} s: {(pooled - seconds[2]) / stages:.1f} s "
+                    f"a stage to start it, however long the window."
+                )
 
 
 if __name__ == "__main__":
