@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 
 export RAY_USAGE_STATS_ENABLED := 0
 
-.PHONY: demo test lint bench bench-scoring bench-runner bench-prepare bench-analysis lock clean
+.PHONY: demo test lint bench bench-scoring bench-runner bench-prepare bench-analysis bench-train lock clean
 
 $(READY): requirements.lock pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -27,7 +27,7 @@ lint: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-bench: bench-scoring bench-runner bench-prepare bench-analysis  ## every benchmark; each prints ratios measured in one run
+bench: bench-scoring bench-runner bench-prepare bench-analysis bench-train  ## every benchmark; each prints ratios measured in one run
 
 bench-scoring: $(READY)
 	$(BIN)/python tests/benchmarks/bench_scoring.py
@@ -40,6 +40,9 @@ bench-prepare: $(READY)  ## on JPEGs of your own with JPEGS=folder of Parquet
 
 bench-analysis: $(READY)
 	$(BIN)/python tests/benchmarks/bench_analysis.py
+
+bench-train: $(READY)
+	$(BIN)/python tests/benchmarks/bench_train.py
 
 lock:  ## resolve the newest versions again and pin them
 	$(BIN)/uv pip compile --quiet --upgrade --python-version 3.11 --extra dev --no-emit-index-url --no-header \

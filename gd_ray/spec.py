@@ -9,7 +9,7 @@ from numbers import Integral, Real
 from typing import Any
 
 from gd_ray.conventions import Convention, convention_named
-from gd_ray.errors import UserError
+from gd_ray.errors import UserError, unknown_name
 from gd_ray.methods import Method, method_named
 
 _REAL = (
@@ -36,6 +36,7 @@ _WHOLE = {
 }
 """Whole numbers and their least values."""
 _OPTIONAL = ("train_per_class", "test_per_class")
+PRECISIONS = ("float32", "bfloat16")
 EXTERNAL_FIELDS = ("stream", "window", "ood_ratio")
 """Fields that only methods with external data have a use for."""
 
@@ -82,11 +83,16 @@ class TrialSpec:
     """Softens the distillation of Q."""
     convention: str = "paper"
     """'paper' follows the text, 'released' the authors' program."""
+    precision: str = "float32"
+    """Of the networks while they learn: 'float32', or 'bfloat16' (autocast), which is faster on GPUs that have it and
+    changes results. Scoring and testing are always in float32."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.method, Method):
             object.__setattr__(self, "method", method_named(str(self.method)))
         convention_named(str(self.convention))
+        if self.precision not in PRECISIONS:
+            raise unknown_name("precision", str(self.precision), PRECISIONS)
         # Whole and real numbers are told apart once, here, so that 1 and 1.0 name the same trial.
         for name in _REAL:
             object.__setattr__(self, name, _real(name, getattr(self, name)))
@@ -149,6 +155,8 @@ class TrialSpec:
         if not self.rules.external:
             for name in EXTERNAL_FIELDS:
                 del values[name]
+        if self.precision == "float32":  # a younger field: trials from before it keep their ids
+            del values["precision"]
         return values
 
     @property

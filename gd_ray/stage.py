@@ -117,6 +117,11 @@ class Stage:
         self._train_model(network, objective, previous, teacher, members, "fine-tuning", "fine-tune", head_only)
         return network
 
+    def _autocast(self) -> torch.autocast:
+        """The networks in the spec's precision; losses and heads are in float32 all the same."""
+        device = self.data.pool.images.device.type
+        return torch.autocast(device, torch.bfloat16, enabled=self.spec.precision == "bfloat16")
+
     def _balanced_members(self) -> NDArray[np.int64]:
         spec, labels = self.spec, self.data.pool.labels.cpu().numpy()
         return balanced_set(
@@ -161,8 +166,9 @@ class Stage:
         members = data.everything if method.confidence else data.current
 
         def terms(inputs: Tensor, labels: Tensor, dropout: torch.Generator) -> Terms:
-            logits = network(inputs, dropout)
-            return teacher_terms(logits, task_labels(labels, num_prev), calibrate=method.confidence)
+            with self._autocast():
+                logits = network(inputs, dropout)
+            return teacher_terms(logits.float(), task_labels(labels, num_prev), calibrate=method.confidence)
 
         network.train()
         purposes = (Purpose.TEACHER_BATCHES, Purpose.TEACHER_AUGMENTATION, Purpose.TEACHER_DROPOUT)
@@ -185,13 +191,13 @@ class Stage:
         previous.eval()
 
         def terms(inputs: Tensor, labels: Tensor, dropout: torch.Generator) -> Terms:
-            with torch.no_grad():
-                p_logits = previous(inputs) if uses_previous else None
-                c_logits = teacher(inputs) if teacher is not None and uses_teacher else None
+            with torch.no_grad(), self._autocast():
+                p_logits = previous(inputs).float() if uses_previous else None
+                c_logits = teacher(inputs).float() if teacher is not None and uses_teacher else None
             # Head only: the backbone is in training mode but no gradient flows into it.
-            with torch.set_grad_enabled(not head_only):
+            with torch.set_grad_enabled(not head_only), self._autocast():
                 features = network.features(inputs, dropout)
-            return model_terms(objective, network.head(features), labels, p_logits, c_logits)
+            return model_terms(objective, network.head(features.float()), labels, p_logits, c_logits)
 
         network.train()
         parameters = network.head.parameters() if head_only else network.parameters()

@@ -54,7 +54,7 @@ def run_trial(
     """
     learned = learned_data(spec, data)
     check_inputs(spec, learned, stream)
-    _check_device(device)
+    _check_device(spec, device)
     keep_freed_memory()
     coreset, model, results = np.empty(0, np.int64), None, []
     if resume is not None:
@@ -115,9 +115,14 @@ def learned_data(spec: TrialSpec, data: LabelledData) -> Learned:
     return Learned(train.images, labels[0], test.images, labels[1], data.statistics, order[: spec.num_classes])
 
 
-def _check_device(device: torch.device | str) -> None:
-    if torch.device(device).type == "cuda" and not torch.cuda.is_available():
+def _check_device(spec: TrialSpec, device: torch.device | str) -> None:
+    if torch.device(device).type != "cuda":
+        return
+    if not torch.cuda.is_available():
         raise UserError(f"device {str(device)!r} is asked for, but this machine has no usable GPU; take 'cpu'.")
+    if spec.precision == "bfloat16" and not torch.cuda.is_bf16_supported():
+        name = torch.cuda.get_device_name(device)
+        raise UserError(f"precision 'bfloat16' is nothing that {name} has; take 'float32'.")
 
 
 def check_inputs(spec: TrialSpec, learned: Learned, stream: Stream | None) -> None:

@@ -11,7 +11,7 @@ from gd_ray.spec import TrialSpec
 from trials.experiments import experiment_named
 
 _KEYS = tuple(field.name for field in fields(TrialSpec))
-_TEXT = ("method", "dataset", "stream", "convention")
+_TEXT = ("method", "dataset", "stream", "convention", "precision")
 
 
 def read_grid(name: str) -> tuple[str, list[TrialSpec]]:

@@ -45,9 +45,9 @@ class Augmentation:
     flip: Tensor
 
 
-def draw_augmentation(number: int, generator: torch.Generator) -> Augmentation:
-    """Drawn on the CPU in one call, so that every device augments alike."""
-    u = torch.rand(6, number, generator=generator)
+def draw_augmentation(number: int, generator: torch.Generator, device: torch.device | str = "cpu") -> Augmentation:
+    """Drawn on the CPU in one call, so that every device augments alike, and moved in one piece."""
+    u = _to(torch.rand(6, number, generator=generator), device)
     places = 2 * PADDING + 1
     return Augmentation(
         brightness=1 + BRIGHTNESS * (2 * u[0] - 1),
@@ -61,15 +61,13 @@ def draw_augmentation(number: int, generator: torch.Generator) -> Augmentation:
 
 def augmented(images: Tensor, draw: Augmentation) -> Tensor:
     """uint8 images (n, 32, 32, 3) jittered, cropped and flipped; float, still whole numbers in [0, 255]."""
-    device = images.device
-    return _crop_and_flip(_jitter(images.float(), draw, device), draw, device)
+    return _crop_and_flip(_jitter(images.float(), draw), draw)
 
 
-def _jitter(x: Tensor, draw: Augmentation, device: torch.device) -> Tensor:
+def _jitter(x: Tensor, draw: Augmentation) -> Tensor:
     """Brightness and contrast in either order, as two affine steps; PIL cuts to whole numbers after each."""
     brightness, contrast, first = (
-        value.to(device, non_blocking=True)[:, None, None, None]
-        for value in (draw.brightness, draw.contrast, draw.brightness_first)
+        value[:, None, None, None] for value in (draw.brightness, draw.contrast, draw.brightness_first)
     )
     # Brightness blends with black, contrast with the image's own mean grey.
     x = _blend(torch.where(first, 0.0, _mean_grey(x)), x, torch.where(first, brightness, contrast))
@@ -82,31 +80,47 @@ def _blend(base: Tensor, x: Tensor, factor: Tensor) -> Tensor:
 
 def _mean_grey(x: Tensor) -> Tensor:
     """PIL's luminance in 16-bit fixed point, its mean rounded to a whole number. Exact in float32: below 2^24."""
-    weights = torch.tensor([19595.0, 38470.0, 7471.0], device=x.device)
-    grey = ((x @ weights + 32768) / 65536).floor_()
+    grey = ((x @ _luminance(x.device) + 32768) / 65536).floor_()
     return (grey.mean(dim=(1, 2)) + 0.5).floor_()[:, None, None, None]
 
 
-def _crop_and_flip(x: Tensor, draw: Augmentation, device: torch.device) -> Tensor:
-    number = len(x)
+@lru_cache(maxsize=16)
+def _luminance(device: torch.device) -> Tensor:
+    return torch.tensor([19595.0, 38470.0, 7471.0], device=device)
+
+
+def _crop_and_flip(x: Tensor, draw: Augmentation) -> Tensor:
+    number, device = len(x), x.device
     padded = F.pad(x, (0, 0, PADDING, PADDING, PADDING, PADDING))
     wide = SIDE + 2 * PADDING
-    steps = torch.arange(SIDE)
+    steps = torch.arange(SIDE, device=device)
     columns = torch.where(draw.flip[:, None], SIDE - 1 - steps, steps) + draw.left[:, None]
-    rows = steps + draw.top[:, None] + torch.arange(number)[:, None] * wide
-    index = (rows[:, :, None] * wide + columns[:, None, :]).reshape(-1).to(device, non_blocking=True)
+    rows = steps + draw.top[:, None] + torch.arange(number, device=device)[:, None] * wide
+    index = (rows[:, :, None] * wide + columns[:, None, :]).reshape(-1)
     return padded.view(-1, 3).index_select(0, index).view(number, SIDE, SIDE, 3)
 
 
-def batches(members: Tensor, batch_size: int, updates: int, generator: torch.Generator) -> Iterator[Tensor]:
-    """`updates` batches of the members, in epochs of one shuffle each; an epoch's last partial batch is dropped."""
+def batches(
+    members: Tensor, batch_size: int, updates: int, generator: torch.Generator, device: torch.device | str = "cpu"
+) -> Iterator[Tensor]:
+    """`updates` batches of the members, in epochs of one shuffle each; an epoch's last partial batch is dropped.
+
+    Shuffled on the CPU, so that every device has the same batches, and moved an epoch at a time.
+    """
     size = min(batch_size, len(members))
     done = 0
     while done < updates:
-        order = members[torch.randperm(len(members), generator=generator)]
+        order = _to(members[torch.randperm(len(members), generator=generator)], device)
         for batch in order[: len(order) // size * size].view(-1, size)[: updates - done]:
             yield batch
             done += 1
+
+
+def _to(values: Tensor, device: torch.device | str) -> Tensor:
+    """Without waiting for the device: a copy from pageable memory would."""
+    if torch.device(device).type == "cuda":
+        return values.pin_memory().to(device, non_blocking=True)
+    return values.to(device)
 
 
 def updates_per_epoch(members: int, batch_size: int) -> int:

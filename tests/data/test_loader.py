@@ -49,6 +49,29 @@ def test_draws_have_torchvisions_distributions():
     assert (torch.corrcoef(columns) - torch.eye(5)).abs().max() < 0.03
 
 
+def test_pixels_are_distributed_as_torchvisions(photos):
+    draws = 10_000
+    pictures = photos[torch.arange(draws) % len(photos)]
+    ours = augmented(pictures, draw_augmentation(draws, torch.Generator().manual_seed(3))).numpy()
+    transform = transforms.Compose(
+        [
+            transforms.ColorJitter(brightness=63 / 255, contrast=0.8),
+            transforms.RandomCrop(32, padding=4),
+            transforms.RandomHorizontalFlip(),
+        ]
+    )
+    with torch.random.fork_rng():
+        torch.manual_seed(4)
+        theirs = np.stack([np.asarray(transform(Image.fromarray(picture))) for picture in pictures.numpy()])
+    theirs = theirs.astype(np.float32)
+    for statistic in (np.mean, np.var):
+        # Each image gives one value; their means are equal within four standard errors.
+        mine, others = (statistic(values, axis=(1, 2)) for values in (ours, theirs))
+        error = np.hypot(mine.std(axis=0), others.std(axis=0)) / np.sqrt(draws)
+        assert (np.abs(mine.mean(axis=0) - others.mean(axis=0)) < 4 * error).all()
+    assert (ours.min(), ours.max()) == (theirs.min(), theirs.max()) == (0, 255)
+
+
 def test_augmentation_leaves_its_input_alone_and_repeats(photos):
     before = photos.clone()
     first, second = (augmented(photos, draw_augmentation(64, torch.Generator().manual_seed(1))) for _ in range(2))

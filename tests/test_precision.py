@@ -1,0 +1,52 @@
+"""The one switch that changes results: bfloat16 autocast while the networks learn."""
+
+import pytest
+import torch
+from tiny import tiny_spec
+
+from gd_ray.errors import UserError
+from gd_ray.trial import run_trial
+
+
+def run(precision, tiny_data, tiny_stream, method="gd+ext"):
+    weights = []
+    spec = tiny_spec(method=method, precision=precision)
+    result = run_trial(spec, tiny_data, tiny_stream, on_stage=lambda _, checkpoint: weights.append(checkpoint.weights))
+    return result, weights[-1]
+
+
+def test_bfloat16_changes_losses_by_little_and_repeats(tiny_data, tiny_stream):
+    exact, exact_weights = run("float32", tiny_data, tiny_stream)
+    result, weights = run("bfloat16", tiny_data, tiny_stream)
+    _, again = run("bfloat16", tiny_data, tiny_stream)
+    assert all(torch.equal(weights[name], again[name]) for name in weights)
+    assert not torch.equal(weights["stem.weight"], exact_weights["stem.weight"])
+    assert {value.dtype for value in weights.values() if value.is_floating_point()} == {torch.float32}
+    first, exact_first = result.stages[0].losses, exact.stages[0].losses
+    for name, value in exact_first.items():
+        assert first[name] == pytest.approx(value, rel=0.05)  # bfloat16 has three digits; a few updates add up
+        assert first[name] != value
+
+
+def test_the_network_is_in_bfloat16_and_the_losses_are_not(tiny_data, tiny_stream, monkeypatch):
+    import gd_ray.stage
+
+    seen = []
+    real = gd_ray.stage.model_terms
+    monkeypatch.setattr(
+        gd_ray.stage, "model_terms", lambda objective, *tensors: seen.append(tensors) or real(objective, *tensors)
+    )
+    convolutions = []
+    conv2d = torch.nn.functional.conv2d
+    monkeypatch.setattr(
+        torch.nn.functional, "conv2d", lambda *a, **k: convolutions.append(conv2d(*a, **k)) or convolutions[-1]
+    )
+    run("bfloat16", tiny_data, tiny_stream, method="gd")
+    assert {tensor.dtype for tensors in seen for tensor in tensors if tensor.is_floating_point()} == {torch.float32}
+    assert {torch.bfloat16, torch.float32} == {output.dtype for output in convolutions}  # the latter in tests
+
+
+def test_ids_tell_precisions_apart_and_the_default_is_the_old_one():
+    assert tiny_spec().trial_id == tiny_spec(precision="float32").trial_id != tiny_spec(precision="bfloat16").trial_id
+    with pytest.raises(UserError, match="precision 'bfloat' does not exist; did you mean 'bfloat16'?"):
+        tiny_spec(precision="bfloat")
