@@ -14,7 +14,7 @@ from analysis.files import Filters, once, read_json_files, read_tables, trial_fi
 from analysis.trial_file import TrialFile
 from gd_ray.errors import UserError
 from gd_ray.methods import Method
-from gd_ray.spec import TrialSpec
+from gd_ray.spec import YOUNGER_FIELDS, TrialSpec
 
 SPEC = tuple(spec_field.name for spec_field in fields(TrialSpec))
 """The fields of a trial that decide its result."""
@@ -133,7 +133,7 @@ def load(
         if experiment is not None and experiment not in ledgers:
             raise UserError(f"experiment {experiment!r} is not in results {address!r}; it holds: {', '.join(names)}.")
     trials, unreadable = read_tables(address, once(found), filters=filters)
-    trials = _with_columns(trials, TRIAL_COLUMNS)
+    trials = _with_younger(_with_columns(trials, TRIAL_COLUMNS))
     if filters is not None:
         kept = set(trials["trial_id"])
         found = [file for file in found if file.trial_id in kept]
@@ -162,6 +162,12 @@ def _with_columns(frame: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
     """The frame with every column that the rest of this package reads; what an older version lacks is missing."""
     missing = {name: pd.Series(index=frame.index, dtype="object") for name in columns if name not in frame}
     return frame.assign(**missing) if missing else frame
+
+
+def _with_younger(trials: pd.DataFrame) -> pd.DataFrame:
+    """Fields that some trials are too old to have, with the value they had then."""
+    filled = {name: trials[name].astype("object").fillna(old) for name, old in YOUNGER_FIELDS.items()}
+    return trials.assign(**{name: column.astype("category") for name, column in filled.items()})
 
 
 def _with_identity(stages: pd.DataFrame, trials: pd.DataFrame, others: pd.DataFrame) -> pd.DataFrame:

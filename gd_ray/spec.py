@@ -37,6 +37,8 @@ _WHOLE = {
 """Whole numbers and their least values."""
 _OPTIONAL = ("train_per_class", "test_per_class")
 PRECISIONS = ("float32", "bfloat16")
+YOUNGER_FIELDS = {"precision": "float32"}
+"""Fields that came later, and what trials from before them had; with that value they are no part of a trial's id."""
 EXTERNAL_FIELDS = ("stream", "window", "ood_ratio")
 """Fields that only methods with external data have a use for."""
 
@@ -155,8 +157,9 @@ class TrialSpec:
         if not self.rules.external:
             for name in EXTERNAL_FIELDS:
                 del values[name]
-        if self.precision == "float32":  # a younger field: trials from before it keep their ids
-            del values["precision"]
+        for name, old in YOUNGER_FIELDS.items():
+            if values[name] == old:
+                del values[name]
         return values
 
     @property

@@ -14,6 +14,7 @@ from made import made_spec, write_made
 import analysis
 from analysis import cached, files
 from analysis.curves import curves
+from analysis.settings import settings
 from gd_ray.errors import UserError
 from gd_ray.metrics import average_forgetting, average_incremental_accuracy
 from trials.ledger import write_failure, write_ledger
@@ -171,6 +172,15 @@ def test_columns_of_a_newer_version_are_kept_and_told(folder):
     results = analysis.load(folder)
     assert results.trials["optimiser"].notna().sum() == 1
     assert any("columns that this version does not know" in note and "optimiser" in note for note in results.notes)
+
+
+def test_trials_from_before_a_field_have_its_old_value(folder):
+    old, older = sorted(Path(folder, "trials", "experiment=table1").iterdir())[:2]
+    for file in (old, older):
+        pq.write_table(pq.ParquetFile(file).read().drop_columns("precision").replace_schema_metadata(None), file)
+    results = analysis.load(folder)
+    assert set(results.trials["precision"]) == {"float32"}
+    assert len(settings(results)) == 1
 
 
 def test_collapsed_trials_are_flagged_and_kept(folder):
