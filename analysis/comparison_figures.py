@@ -52,6 +52,8 @@ def incremental(
             if with_bands and spread.notna().all():
                 colour = str(look["color"])
                 axes.fill_between(mean.index, mean - spread, mean + spread, color=colour, alpha=0.10, linewidth=0)
+        if rows["classes_seen"].nunique() <= 10:
+            axes.set_xticks(sorted(rows["classes_seen"].unique()))
         tidy(axes, "trained classes", label)
     handles, labels = panels[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside right center", frameon=False)

@@ -153,9 +153,9 @@ def confidence_histograms(results: Results, trials: pd.DataFrame, dataset: str) 
         f"confidence-{dataset}",
         f"Confidence of the sampled images: {dataset_title(dataset)}",
         f"How sure the previous model was of the stream images that Algorithm 2 kept for previous classes "
-        f"({trial['method_title']}, task size {trial['task_size']}, seed {seed}). More classes must share the model's "
-        f"probability at later stages, so that the mass moves left; a pile at 1 at every stage means a model that is "
-        f"sure of everything and cannot choose.",
+        f"({trial['method_title']}, task size {trial['task_size']}, seed {seed}). Where the bars end on the left is "
+        f"the least sure image that was still needed: the farther to the right, the more the stream had to offer. A "
+        f"pile at 1 at every stage means a model that is sure of everything and cannot choose.",
         figure,
     )
 
