@@ -62,10 +62,10 @@ def incremental(
         f"incremental-{dataset}-{task_size}",
         f"As classes are added: {dataset_title(dataset)}, task size {task_size}",
         f"Average incremental accuracy (left, higher is better) and average forgetting (right, lower is better) over "
-        f"the stages so far, against the number of trained classes; mean over {seeds_text(n)}"
-        f"{', bands of one standard deviation' if with_bands else ''}. Solid lines learn with external data, dashed "
-        f"ones without. Look for lines that stay high on the left and low on the right to the end: a method that only "
-        f"wins early has not stopped forgetting.",
+        f"the stages so far, against the number of trained classes; mean over up to {seeds_text(n)}"
+        f"{', bands of one standard deviation' if with_bands else ''}. Of the paper's methods, solid lines learn with "
+        f"external data, dashed ones without. Look for lines that stay high on the left and low on the right to the "
+        f"end: a method that only wins early has not stopped forgetting.",
         figure,
     )
 
@@ -165,7 +165,7 @@ def by_distance(trials: pd.DataFrame, dataset: str, convention: str) -> Picture 
 
 
 def _main_others(rows: pd.DataFrame, swept: str) -> "pd.Series[bool]":
-    """Rows with the most common values of the fields that are not swept."""
+    """Rows with those values of the other fields for which the swept one takes the most values."""
     fields = ["task_size", *(name for name in EXTERNAL_FIELDS if name != swept)]
     if rows.empty:
         return pd.Series(True, rows.index)
@@ -240,8 +240,8 @@ def paired_slopes(trials: pd.DataFrame, dataset: str, convention: str) -> Pictur
     return Picture(
         f"paired-{dataset}",
         f"Seed by seed: {dataset_title(dataset)}",
-        "A line for each seed: its methods share class order and first model. Parallel lines mean that methods differ "
-        "by much the same on every seed, even where seeds differ; crossing lines mean that the order of methods "
-        "depends on the seed.",
+        "A line for each seed: its methods share the class order, and the first model with those that use external "
+        "data as they do. Parallel lines mean that methods differ by much the same on every seed, even where seeds "
+        "differ; crossing lines mean that the order of methods depends on the seed.",
         figure,
     )

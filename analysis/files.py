@@ -10,14 +10,15 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow import fs
 
 from analysis import cached
 from analysis.trial_file import TrialFile
+from gd_ray.errors import unknown_name
 from gd_ray.filesystems import filesystem_of
 from gd_ray.results import ROW
+from gd_ray.spec import YOUNGER_FIELDS
 
 _BLOCK = 64
 """Files that a thread reads at a time."""
@@ -85,7 +86,6 @@ def _read(
     A dataset scan spends more than twice the time on so many small files.
     """
     filesystem, _ = filesystem_of(results)
-    condition = pq.filters_to_expression([list(filters)]) if filters else None
     wanted = None if columns is None else [*columns, *(name for name, _, _ in filters or ())]
 
     def opened(file: TrialFile) -> pq.ParquetFile | None:
@@ -97,14 +97,15 @@ def _read(
 
     def read(content: pq.ParquetFile) -> pa.Table | None:
         try:
-            return _chosen(content.read(columns=wanted, use_threads=False), condition)
+            table = content.read(columns=wanted, use_threads=False)
         except (OSError, pa.ArrowException):
             return None
+        return _chosen(table, filters)
 
     def read_block(block: Sequence[TrialFile]) -> tuple[list[int | None], pa.Table | None]:
         """Joined at once, for thousands of small tables hold ten times their content."""
         contents = [opened(file) for file in block]
-        if wanted is None and condition is None and (table := _from_metadata(contents)) is not None:
+        if wanted is None and not filters and (table := _from_metadata(contents)) is not None:
             return [1] * len(table), _chosen(table)
         tables = [None if content is None else read(content) for content in contents]
         found = [table for table in tables if table is not None]
@@ -139,9 +140,14 @@ def _from_metadata(contents: Sequence[pq.ParquetFile | None]) -> pa.Table | None
         return None
 
 
-def _chosen(table: pa.Table, condition: pc.Expression | None = None) -> pa.Table:
+def _chosen(table: pa.Table, filters: Filters | None = None) -> pa.Table:
     """The rows that are asked for; which trial and experiment they belong to, their file tells."""
-    table = table.filter(condition) if condition is not None else table
+    for name, _, _ in filters or ():
+        if name in YOUNGER_FIELDS and name not in table.column_names:
+            table = table.append_column(name, pa.array([YOUNGER_FIELDS[name]] * len(table)))
+        if name not in table.column_names:
+            raise unknown_name("column of a filter", name, {*table.column_names, *YOUNGER_FIELDS})
+    table = table.filter(pq.filters_to_expression([list(filters)])) if filters else table
     return table.drop_columns([name for name in ("trial_id", "experiment") if name in table.column_names])
 
 

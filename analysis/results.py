@@ -144,7 +144,7 @@ def load(
     ledgers = {name: ledgers[name] for name in ledgers if experiment in (None, name)}
     return Results(
         address=address,
-        trials=trials.assign(collapsed=_collapsed(trials)),
+        trials=trials.assign(collapsed=_collapsed(trials, _final_accuracy(address, trials, once(of_stages)))),
         experiments={name: tuple(dict.fromkeys(ids)) for name, ids in experiments.items()},
         expected=_expected(address, ledgers, trials, {file.trial_id for file in of_stages}),
         storage=tuple(dict.fromkeys(str(ledger["storage"]) for ledger in ledgers.values() if "storage" in ledger)),
@@ -182,9 +182,23 @@ def _with_identity(stages: pd.DataFrame, trials: pd.DataFrame, others: pd.DataFr
     return stages.assign(**{name: rows[name].take(ids.codes.to_numpy()).array for name in _IDENTITY})
 
 
-def _collapsed(trials: pd.DataFrame) -> NDArray[np.bool_]:
+def _final_accuracy(address: str, trials: pd.DataFrame, stages: Sequence[TrialFile]) -> NDArray[np.float64]:
+    """Of each trial over all classes after its last stage; from the stages of trials that are too old to tell it."""
+    told: NDArray[np.float64] = trials["final_accuracy"].to_numpy(float, copy=True)
+    silent = np.isnan(told)
+    if silent.any():
+        names = set(trials["trial_id"][silent])
+        rows = read_tables(address, [file for file in stages if file.trial_id in names], STAGE_COLUMNS)[0]
+        if len(rows):
+            last = rows[rows["stage"] == rows.groupby("trial_id", observed=True)["stage"].transform("max")]
+            sums = last.groupby("trial_id", observed=True)[["hits", "total"]].sum()
+            told[silent] = (sums["hits"] / sums["total"]).reindex(trials["trial_id"][silent]).to_numpy()
+    return told
+
+
+def _collapsed(trials: pd.DataFrame, final_accuracy: NDArray[np.float64]) -> NDArray[np.bool_]:
     """Trials whose last model is no better than guessing, or whose metrics are no numbers."""
-    guessing = trials["final_accuracy"].to_numpy(float) <= 1 / trials["num_classes"].to_numpy(float)
+    guessing = final_accuracy <= 1 / trials["num_classes"].to_numpy(float)
     finite = np.isfinite(trials[list(METRICS)].to_numpy(float)).all(axis=1)
     collapsed: NDArray[np.bool_] = guessing | ~finite
     return collapsed

@@ -32,11 +32,15 @@ def _compared(trials: pd.DataFrame) -> tuple[int, pd.DataFrame, list[str]]:
 def accuracy_heat_maps(results: Results, trials: pd.DataFrame, dataset: str) -> Picture | None:
     """Mean accuracy after each stage on each task."""
     size, rows, methods = _compared(trials)
+    shown = results.stages[results.stages["trial_id"].isin(rows.loc[rows["method"].isin(methods), "trial_id"])]
+    by_trial = dict(list(shown.groupby("trial_id", observed=True)))
+    rows = rows[rows["trial_id"].isin(list(by_trial))]  # stages that cannot be read are left out
+    ids = {method: list(rows.loc[rows["method"] == method, "trial_id"]) for method in methods}
+    methods = [method for method in methods if ids[method]]
+    if not methods:
+        return None
     figure = Figure(figsize=(2.6 * len(methods) + 1.2, 3.2), layout="constrained")
     panels = panels_of(figure, len(methods), sharey=True)
-    ids = {method: list(rows.loc[rows["method"] == method, "trial_id"]) for method in methods}
-    shown = results.stages[results.stages["trial_id"].isin([trial for part in ids.values() for trial in part])]
-    by_trial = dict(list(shown.groupby("trial_id", observed=True)))
     image = None
     for axes, method in zip(panels, methods, strict=True):
         matrix = 100 * np.mean([accuracy_matrix(by_trial[trial]) for trial in ids[method]], axis=0)

@@ -87,7 +87,7 @@ class TrialSpec:
     """'paper' follows the text, 'released' the authors' program."""
     precision: str = "float32"
     """Of the networks while they learn: 'float32', or 'bfloat16' (autocast), which is faster on GPUs that have it and
-    changes results. Scoring and testing are always in float32."""
+    changes results. Scoring and testing never are in bfloat16."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.method, Method):

@@ -117,10 +117,20 @@ class Stage:
         self._train_model(network, objective, previous, teacher, members, "fine-tuning", "fine-tune", head_only)
         return network
 
-    def _autocast(self) -> torch.autocast:
-        """The networks in the spec's precision; losses and heads are in float32 all the same."""
-        device = self.data.pool.images.device.type
-        return torch.autocast(device, torch.bfloat16, enabled=self.spec.precision == "bfloat16")
+    def _logits(
+        self, network: WideResNet, inputs: Tensor, dropout: torch.Generator | None = None, *, head_only: bool = False
+    ) -> Tensor:
+        """The shared part in the spec's precision, the head in float32.
+
+        Head only: the shared part is in training mode but no gradient flows into it.
+        """
+        with (
+            torch.set_grad_enabled(torch.is_grad_enabled() and not head_only),
+            torch.autocast(inputs.device.type, torch.bfloat16, enabled=self.spec.precision == "bfloat16"),
+        ):
+            features = network.features(inputs, dropout)
+        logits: Tensor = network.head(features.float())
+        return logits
 
     def _balanced_members(self) -> NDArray[np.int64]:
         spec, labels = self.spec, self.data.pool.labels.cpu().numpy()
@@ -166,9 +176,9 @@ class Stage:
         members = data.everything if method.confidence else data.current
 
         def terms(inputs: Tensor, labels: Tensor, dropout: torch.Generator) -> Terms:
-            with self._autocast():
-                logits = network(inputs, dropout)
-            return teacher_terms(logits.float(), task_labels(labels, num_prev), calibrate=method.confidence)
+            return teacher_terms(
+                self._logits(network, inputs, dropout), task_labels(labels, num_prev), calibrate=method.confidence
+            )
 
         network.train()
         purposes = (Purpose.TEACHER_BATCHES, Purpose.TEACHER_AUGMENTATION, Purpose.TEACHER_DROPOUT)
@@ -191,13 +201,11 @@ class Stage:
         previous.eval()
 
         def terms(inputs: Tensor, labels: Tensor, dropout: torch.Generator) -> Terms:
-            with torch.no_grad(), self._autocast():
-                p_logits = previous(inputs).float() if uses_previous else None
-                c_logits = teacher(inputs).float() if teacher is not None and uses_teacher else None
-            # Head only: the backbone is in training mode but no gradient flows into it.
-            with torch.set_grad_enabled(not head_only), self._autocast():
-                features = network.features(inputs, dropout)
-            return model_terms(objective, network.head(features.float()), labels, p_logits, c_logits)
+            with torch.no_grad():
+                p_logits = self._logits(previous, inputs) if uses_previous else None
+                c_logits = self._logits(teacher, inputs) if teacher is not None and uses_teacher else None
+            logits = self._logits(network, inputs, dropout, head_only=head_only)
+            return model_terms(objective, logits, labels, p_logits, c_logits)
 
         network.train()
         parameters = network.head.parameters() if head_only else network.parameters()

@@ -120,7 +120,7 @@ def _check_device(spec: TrialSpec, device: torch.device | str) -> None:
         return
     if not torch.cuda.is_available():
         raise UserError(f"device {str(device)!r} is asked for, but this machine has no usable GPU; take 'cpu'.")
-    if spec.precision == "bfloat16" and not torch.cuda.is_bf16_supported():
+    if spec.precision == "bfloat16" and not torch.cuda.is_bf16_supported(including_emulation=False):
         name = torch.cuda.get_device_name(device)
         raise UserError(f"precision 'bfloat16' is nothing that {name} has; take 'float32'.")
 

@@ -9,9 +9,9 @@ from gd_ray.data.loader import augmented, batches, draw_augmentation
 from gd_ray.data.pixels import Statistics
 from gd_ray.inference import predict
 from gd_ray.network import WideResNet
-from gd_ray.schedule import Training
-from gd_ray.seeding import Purpose
-from gd_ray.training import Pool, Randomness, fit
+from gd_ray.progress import silent
+from gd_ray.stage import Stage, StageData
+from gd_ray.training import Pool
 from gd_ray.trial import run_trial
 from gd_ray.wild.scoring import score_in_process
 
@@ -50,39 +50,46 @@ def test_inference_on_a_gpu_agrees():
     torch.testing.assert_close(on_gpu, on_cpu, rtol=2e-2, atol=2e-2)  # convolutions in TF32
 
 
-def test_an_update_waits_for_nothing():
+@pytest.mark.parametrize("method", ["gd+ext", "e2e+ext"])
+def test_an_update_waits_for_nothing(method, monkeypatch):
     """No step of a training synchronises with the device; torch raises where one does."""
-    network = WideResNet(10, 1, 0.3, 5, numbers()).cuda()
-    pool = Pool(images(256).cuda(), (torch.arange(256) % 5).cuda(), STATISTICS)
-    whole: Training = "whole"
-    purposes = (Purpose.TEACHER_BATCHES, Purpose.TEACHER_AUGMENTATION, Purpose.TEACHER_DROPOUT)
-    started = []
+    import gd_ray.training
 
-    def terms(inputs, labels, dropout):
-        loss = torch.nn.functional.cross_entropy(network(inputs, dropout), labels)
-        started.append(1)
-        if len(started) == 3:  # the first updates set up kernels and memory
+    spec = tiny_spec(method=method, batch_size=32, epoch_factor=0.1)
+    labels = torch.cat([torch.arange(2, 4).repeat(32), torch.arange(2).repeat(16), torch.full((96,), -1)])
+    pool = Pool(images(len(labels)).cuda(), labels.cuda(), STATISTICS)
+    places = np.split(np.arange(len(labels)), [64, 96])
+    stage = Stage(spec, 2, StageData(pool, *places, 30), silent)
+    previous = WideResNet(10, 1, 0.3, 2, numbers()).cuda()
+    real, updates, checked = torch.optim.SGD.step, [], []
+
+    def watched(optimiser, *arguments, **named):
+        result = real(optimiser, *arguments, **named)
+        updates.append(1)
+        if len(updates) > 2:  # the first ones set up kernels and memory
             torch.cuda.set_sync_debug_mode("error")
-        return {"cls": loss}
+            checked.append(1)
+        return result
 
-    def on_images(done, total):
-        if done == total:
-            torch.cuda.set_sync_debug_mode("default")
+    def schedule(*arguments, **named):
+        torch.cuda.set_sync_debug_mode("default")  # between two trainings
+        updates.clear()
+        return plan(*arguments, **named)
 
+    def batches(*arguments, **named):
+        yield from drawn(*arguments, **named)
+        torch.cuda.set_sync_debug_mode("default")  # the sums of the losses leave the device after the last update
+
+    plan, drawn = gd_ray.training.schedule, gd_ray.training.batches
+    monkeypatch.setattr(torch.optim.SGD, "step", watched)
+    monkeypatch.setattr(gd_ray.training, "schedule", schedule)
+    monkeypatch.setattr(gd_ray.training, "batches", batches)
     try:
-        spec = tiny_spec(batch_size=32)
-        fit(
-            spec,
-            pool,
-            torch.arange(256),
-            whole,
-            list(network.parameters()),
-            terms,
-            Randomness(0, 1, *purposes),
-            on_images,
-        )
+        teacher = stage.teacher(previous) if spec.trains_teacher else None
+        stage.fine_tuned(stage.model(previous, teacher), previous, teacher)
     finally:
         torch.cuda.set_sync_debug_mode("default")
+    assert len(checked) > 20
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])

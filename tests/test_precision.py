@@ -28,22 +28,23 @@ def test_bfloat16_changes_losses_by_little_and_repeats(tiny_data, tiny_stream):
         assert first[name] != value
 
 
-def test_the_network_is_in_bfloat16_and_the_losses_are_not(tiny_data, tiny_stream, monkeypatch):
-    import gd_ray.stage
+def test_the_shared_part_is_in_bfloat16_and_heads_and_losses_are_not(tiny_data, tiny_stream, monkeypatch):
+    convolved, heads = set(), set()
+    conv2d, linear = torch.nn.functional.conv2d, torch.nn.functional.linear
 
-    seen = []
-    real = gd_ray.stage.model_terms
-    monkeypatch.setattr(
-        gd_ray.stage, "model_terms", lambda objective, *tensors: seen.append(tensors) or real(objective, *tensors)
-    )
-    convolutions = []
-    conv2d = torch.nn.functional.conv2d
-    monkeypatch.setattr(
-        torch.nn.functional, "conv2d", lambda *a, **k: convolutions.append(conv2d(*a, **k)) or convolutions[-1]
-    )
+    def watched(function, seen):
+        def call(*arguments, **named):
+            result = function(*arguments, **named)
+            seen.add((result.dtype, torch.is_inference_mode_enabled()))
+            return result
+
+        return call
+
+    monkeypatch.setattr(torch.nn.functional, "conv2d", watched(conv2d, convolved))
+    monkeypatch.setattr(torch.nn.functional, "linear", watched(linear, heads))
     run("bfloat16", tiny_data, tiny_stream, method="gd")
-    assert {tensor.dtype for tensors in seen for tensor in tensors if tensor.is_floating_point()} == {torch.float32}
-    assert {torch.bfloat16, torch.float32} == {output.dtype for output in convolutions}  # the latter in tests
+    assert convolved == {(torch.bfloat16, False), (torch.float32, True)}  # the latter where models are tested
+    assert heads == {(torch.float32, False), (torch.float32, True)}
 
 
 def test_ids_tell_precisions_apart_and_the_default_is_the_old_one():

@@ -27,7 +27,7 @@ def demo() -> None:
     Drawn characters are learned task by task. Oracle keeps all data, Baseline only a coreset; E2E and GD distil the
     previous model; GD+ext also samples unlabeled characters from a stream, scored by Ray Data. The table shows the
     average incremental accuracy (ACC, higher is better) and the average forgetting (FGT, lower is better). It is
-    'gd-ray run demo'; its Parquet results are in results/demo, with figures and a report.
+    'gd-ray run demo --scorers 1'; its Parquet results are in results/demo, with figures and a report.
     """
     left = _run(Selection("demo", results="results/demo"), Cluster(storage="storage/demo", scorers=1))
     report("results/demo")

@@ -28,7 +28,7 @@ class Cluster:
     """GPUs of a trial; a fraction lets several share one. Without it, a quarter where the cluster has GPUs."""
     scorers: int | None = None
     """Ray Data actors that score the stream for a trial; with 0 it scores its window itself. Without it, one, but
-    none for windows below 10,000 images, which are scored in less time than an actor takes to start."""
+    none for windows below 10,000 images: the actor takes some seconds to start, and takes turns with its trial."""
     scorer_cpus: float | None = None
     """CPUs of a scorer; without it, as many as the trial's."""
     scorer_gpus: float | None = None
@@ -86,9 +86,10 @@ def fitted(cluster: Cluster, nodes: list[dict[str, float]]) -> Share:
         total = sum(node.get(kind, 0.0) for node in nodes)
         wanted, option = own + scorers * scorer, f"--{kind.lower()}s"
         if wanted > total:
+            instead = ", or let trials score for themselves (--scorers 0)" if scorers else ""
             raise UserError(
                 f"{option} and --scorer-{kind.lower()}s ask for {wanted:g} {kind}s for a trial and its scorers, but "
-                f"the cluster has {total:g}; lower them."
+                f"the cluster has {total:g}; lower them{instead}."
             )
         most = max(own, scorer if scorers else 0.0)
         if most > largest:

@@ -4,7 +4,8 @@ Under RESULTS/ each kind of row has a folder, cut by experiment, with one file p
 
     stages      a row per (stage, task): hits and totals, sizes, seconds and images of each step, last losses
     trials      a row per finished trial: the whole spec, ACC and FGT, status, versions, host, device; the same row
-                as JSON in the file's metadata, where thousands of trials are read in a quarter of the time
+                as JSON in the file's metadata, where thousands of trials are read in a quarter of the time (who
+                edits such a file must leave that out)
     confusions  (stage, true class, predicted class, count), without zeros
     samples     what Algorithm 2 chose: stage, position, class, confidence, source
 """

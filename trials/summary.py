@@ -2,43 +2,56 @@
 
 from collections import defaultdict
 from collections.abc import Iterable
+from dataclasses import fields
 from statistics import mean, stdev
+from typing import Any
 
 import pyarrow.dataset as ds
 from rich.table import Table
 
 from gd_ray.filesystems import filesystem_of
 from gd_ray.methods import METHODS
+from gd_ray.spec import EXTERNAL_FIELDS, YOUNGER_FIELDS, TrialSpec
 from trials.ledger import TrialState, seconds_left
 from trials.view import duration, work_share
 
+_OTHERS = [field.name for field in fields(TrialSpec) if field.name not in ("dataset", "task_size", "method", "seed")]
+
 
 def accuracy_table(results: str, experiment: str) -> Table:
-    """ACC and FGT of every setting of an experiment: mean, sample standard deviation, number of trials."""
+    """ACC and FGT of every setting of an experiment: mean, sample standard deviation, number of trials.
+
+    Trials that differ in anything but the seed are never averaged; a field that varies has a column.
+    """
     filesystem, root = filesystem_of(results)
-    columns = ["dataset", "task_size", "method", "ood_ratio", "convention", "acc", "fgt_paper", "fgt_released"]
-    rows = ds.dataset(f"{root}/trials/experiment={experiment}", filesystem=filesystem).to_table(columns).to_pylist()
-    groups: dict[tuple[object, ...], list[dict[str, float]]] = defaultdict(list)
+    rows = ds.dataset(f"{root}/trials/experiment={experiment}", filesystem=filesystem).to_table().to_pylist()
+    groups: dict[tuple[object, ...], list[dict[str, Any]]] = defaultdict(list)
     for row in rows:
-        groups[tuple(row[name] for name in columns[:5])].append(row)
-    names = list(METHODS)
+        own = {**YOUNGER_FIELDS, **row, **({} if row["method_external"] else dict.fromkeys(EXTERNAL_FIELDS))}
+        groups[(row["dataset"], row["task_size"], row["method"], *(own[name] for name in _OTHERS))].append(row)
+    varying = [
+        name
+        for place, name in enumerate(_OTHERS, start=3)
+        if name == "ood_ratio" or len({key[place] for key in groups} - {None}) > 1
+    ]
     table = Table(title=f"{experiment}: mean ± standard deviation over seeds, in %", title_justify="left")
-    for name in ("data", "task size", "method", "OOD ratio", "ACC ↑", "FGT ↓", "n"):
+    shown = [name.replace("_", " ").replace("ood", "OOD") for name in varying]
+    for name in ("data", "task size", "method", *shown, "ACC ↑", "FGT ↓", "n"):
         table.add_column(name, justify="left" if name in ("data", "method") else "right")
+    names = list(METHODS)
     order = sorted(
-        groups, key=lambda key: (key[0], key[1], names.index(str(key[2])) if key[2] in names else 99, key[3])
+        groups,
+        key=lambda key: (key[0], key[1], names.index(str(key[2])) if key[2] in names else 99, str(key[3:])),
     )
     for key in order:
-        dataset, task_size, method, ratio, convention = key
-        members = groups[key]
-        external = method in METHODS and METHODS[str(method)].external
+        members, values = groups[key], dict(zip(_OTHERS, key[3:], strict=True))
         table.add_row(
-            str(dataset),
-            str(task_size),
-            METHODS[str(method)].title if method in METHODS else str(method),
-            f"{ratio:.1f}" if external else "",
+            str(key[0]),
+            str(key[1]),
+            str(members[0]["method_title"]),
+            *("" if values[name] is None else str(values[name]) for name in varying),
             _spread(row["acc"] for row in members),
-            _spread(row[f"fgt_{convention}"] for row in members),
+            _spread(row[f"fgt_{values['convention']}"] for row in members),
             str(len(members)),
         )
     return table

@@ -76,7 +76,6 @@ def _run(
 
     torch.set_num_threads(threads)
     device = "cuda" if ray.get_gpu_ids() and torch.cuda.is_available() else "cpu"
-    torch.backends.cudnn.benchmark = True  # batches have one size, so the search for the fastest kernels pays
     spec = job.spec
     data = job.places.load_data(spec.dataset, spec.train_per_class, spec.test_per_class)
     stream = job.places.open_stream(spec.stream) if spec.rules.external else None

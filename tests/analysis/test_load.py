@@ -180,6 +180,10 @@ def test_trials_from_before_a_field_have_its_old_value(folder):
         pq.write_table(pq.ParquetFile(file).read().drop_columns("precision").replace_schema_metadata(None), file)
     results = analysis.load(folder)
     assert set(results.trials["precision"]) == {"float32"}
+    assert len(analysis.load(folder, filters=[("precision", "=", "float32")]).trials) == 6
+    assert len(analysis.load(folder, filters=[("precision", "=", "bfloat16")]).trials) == 0
+    with pytest.raises(UserError, match="column of a filter 'precison' does not exist; did you mean 'precision'?"):
+        analysis.load(folder, filters=[("precison", "=", "float32")])
     assert len(settings(results)) == 1
 
 
@@ -188,10 +192,19 @@ def test_collapsed_trials_are_flagged_and_kept(folder):
     trial = write_made(folder, "table1", made_spec("lwf", 0, num_classes=6), lambda s, r: 16)
     trials = analysis.load(folder).trials
     assert trials.loc[trials["collapsed"], "trial_id"].tolist() == [trial]
+    for file in Path(folder, "trials", "experiment=table1").iterdir():  # as older versions wrote them
+        pq.write_table(pq.ParquetFile(file).read().drop_columns("final_accuracy").replace_schema_metadata(None), file)
+    older = analysis.load(folder).trials
+    assert older.loc[older["collapsed"], "trial_id"].tolist() == [trial]
 
 
 def test_rows_come_from_the_metadata_as_from_the_columns(folder, monkeypatch):
-    quick = analysis.load(folder).trials
+    found, real = [], files._from_metadata
+    monkeypatch.setattr(files, "_from_metadata", lambda contents: found.append(real(contents)) or found[-1])
+    results = analysis.load(folder)
+    quick = results.trials
+    assert sum(len(table) for table in found) == 6
+    assert "stages" not in vars(results)  # not read before they are asked for
     monkeypatch.setattr(files, "_from_metadata", lambda contents: None)
     slow = analysis.load(folder).trials
     pd.testing.assert_frame_equal(quick, slow)

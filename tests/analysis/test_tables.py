@@ -13,6 +13,7 @@ from analysis.tables import LAYOUTS, all_tables, fill, gap_closed, layout_named
 from gd_ray.errors import UserError
 from gd_ray.methods import TABLES, Method
 from gd_ray.spec import TrialSpec
+from trials.summary import accuracy_table
 
 # Right of 100 after stage 2 on task 1 and on task 2; task 1 just learned has 90. So ACC is their mean, FGT by the
 # text half of what task 1 lost, and FGT as released half of that. Seed s adds s to both.
@@ -237,3 +238,17 @@ def test_csv_has_full_precision(folder):
 def test_an_unknown_table():
     with pytest.raises(UserError, match="table '11' does not exist; did you mean '1'"):
         layout_named("11")
+
+
+def test_the_table_at_the_end_of_a_run_averages_seeds_and_nothing_else(tmp_path):
+    for changes in ({}, {"epoch_factor": 0.5}, {"convention": "released"}):
+        for seed in range(2):
+            write_made(str(tmp_path), "mine", made_spec("gd", seed, **changes), lambda s, r: 50)
+    columns = {column.header: list(column.cells) for column in accuracy_table(str(tmp_path), "mine").columns}
+    assert columns["n"] == ["2", "2", "2"]
+    assert sorted(zip(columns["epoch factor"], columns["convention"], strict=True)) == [
+        ("0.5", "paper"),
+        ("1.0", "paper"),
+        ("1.0", "released"),
+    ]
+    assert columns["OOD ratio"] == ["", "", ""]

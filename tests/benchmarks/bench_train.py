@@ -263,7 +263,7 @@ def show_equal_losses() -> None:
         with torch.no_grad():
             terms = teacher_terms(own(inputs), task_labels(labels, setup.num_prev), calibrate=True)
             pairs = [(sum(terms.values()), teacher_loss(plain_own(contiguous), labels, setup.num_prev))]
-            for counts in (None, setup.counts.tolist()):
+            for counts in (None, setup.counts):
                 logits, references = model(inputs), (setup.previous(inputs), setup.teacher(inputs))
                 terms = model_terms(setup.objective(fine_tuning=counts is not None), logits, labels, *references)
                 plain_loss = model_loss(plain(contiguous), labels, p(contiguous), c(contiguous), counts)

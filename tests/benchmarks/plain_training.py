@@ -2,7 +2,8 @@
 
 Images pass one by one through torchvision's PIL transforms in a DataLoader with two workers; tensors have torch's
 contiguous layout; P and C run with gradients on, their outputs then detached; head-only fine-tuning runs the backward
-pass of the whole network; losses are written as the formulas read; the model is tested after every epoch.
+pass of the whole network; losses are written as the formulas read, for whole batches; the model is tested after every
+epoch, without gradients. Memory is malloc's as it comes.
 """
 
 from time import perf_counter
@@ -84,36 +85,33 @@ class Images(Dataset):
 
 
 def dst(logits, reference_logits, temperature):
-    p, reference = (F.softmax(z / temperature, dim=1) for z in (logits, reference_logits))
-    return -(reference * p.log()).sum(dim=1)
+    reference = F.softmax(reference_logits / temperature, dim=1)
+    return -(reference * F.log_softmax(logits / temperature, dim=1)).sum(dim=1)
 
 
 def ensemble(p_prev, p_cur):
-    """Equations 6 and 7, class by class."""
+    """Equations 6 and 7."""
     num_prev, num_cur = p_prev.shape[1], p_cur.shape[1]
-    p_max, y_max = p_prev.max(dim=1)
+    p_max, y_max = p_prev.max(dim=1, keepdim=True)
     epsilon = (1 - p_max) * num_cur / (num_prev + num_cur - 1)
-    columns = [
-        torch.where(y_max == y, p_max, (1 - p_max - epsilon) / (1 - p_max) * p_prev[:, y]) for y in range(num_prev)
-    ]
-    return torch.stack([*columns, *(epsilon * p_cur[:, y] for y in range(num_cur))], dim=1)
+    others = (1 - p_max - epsilon) / (1 - p_max) * p_prev
+    previous = torch.where(torch.arange(num_prev) == y_max, p_max, others)
+    return torch.cat([previous, epsilon * p_cur], dim=1)
 
 
 def weights_of(labels, counts, first, last):
     """Equation 10 for a loss over the classes from first to last - 1."""
-    weights = torch.ones(len(labels))
-    total = sum(counts[first:last])
-    for image, label in enumerate(labels.tolist()):
-        if first <= label < last:
-            weights[image] = total / (last - first) / counts[label]
-    return weights
+    in_range = counts[first:last]
+    of_class = torch.ones(len(counts) + 1)  # the last one for images without label
+    of_class[first:last] = in_range.sum() / (last - first) / in_range
+    return of_class[labels]
 
 
 def teacher_loss(logits, labels, num_prev):
     """Equation 12."""
     own = labels >= num_prev
-    cls = -F.softmax(logits[own], dim=1).log()[torch.arange(int(own.sum())), labels[own] - num_prev].mean()
-    return cls + (-F.softmax(logits[~own], dim=1).log().mean(dim=1)).mean()
+    cls = F.cross_entropy(logits[own], labels[own] - num_prev)
+    return cls - F.log_softmax(logits[~own], dim=1).mean(dim=1).mean()
 
 
 def model_loss(logits, labels, previous, teacher, counts=None):
@@ -124,13 +122,13 @@ def model_loss(logits, labels, previous, teacher, counts=None):
     def weighed(losses, first, last, which=slice(None)):
         return losses if counts is None else losses * weights_of(labels[which], counts, first, last)
 
-    cls = -F.softmax(logits[labelled], dim=1).log()[torch.arange(int(labelled.sum())), labels[labelled]]
+    cls = F.cross_entropy(logits[labelled], labels[labelled], reduction="none")
     loss = weighed(cls, 0, num_seen, labelled).mean()
     loss = loss + weighed(dst(logits[:, :num_prev], previous, 2), 0, num_prev).mean() * num_prev / num_seen
     current = weighed(dst(logits[:, num_prev:], teacher, 2), num_prev, num_seen).mean()
     loss = loss + current * (num_seen - num_prev) / num_seen
     q = ensemble(F.softmax(previous[~labelled], dim=1), F.softmax(teacher[~labelled], dim=1))
-    return loss + -(q * F.softmax(logits[~labelled], dim=1).log()).sum(dim=1).mean()
+    return loss - (q * F.log_softmax(logits[~labelled], dim=1)).sum(dim=1).mean()
 
 
 def run_stage(setup, epochs):
@@ -138,16 +136,20 @@ def run_stage(setup, epochs):
     num_prev = setup.num_prev
     previous, model = plain_copy(setup.previous), plain_copy(setup.model)
     teacher = plain_copy(setup.teacher)
-    counts = torch.bincount(setup.labels[setup.labels >= 0], minlength=setup.num_seen).tolist()
+    counts = torch.bincount(setup.labels[setup.labels >= 0], minlength=setup.num_seen)
     loader = DataLoader(
         Images(setup.images, setup.labels, training_transform(setup.statistics)),
         batch_size=128,
         shuffle=True,
         drop_last=True,
         num_workers=2,
+        persistent_workers=True,
     )
     tests = DataLoader(
-        Images(setup.test_images, setup.test_labels, test_transform(setup.statistics)), batch_size=128, num_workers=2
+        Images(setup.test_images, setup.test_labels, test_transform(setup.statistics)),
+        batch_size=128,
+        num_workers=2,
+        persistent_workers=True,
     )
 
     def c_step(inputs, labels):
@@ -176,8 +178,9 @@ def run_stage(setup, epochs):
                 loss.item()  # to print it
                 images += len(inputs)
             network.eval()
-            for inputs, labels in tests:
-                own = labels >= num_prev if network is teacher else labels >= 0
-                if own.any():
-                    network(inputs[own]).argmax(dim=1)
+            with torch.no_grad():
+                for inputs, labels in tests:
+                    own = labels >= num_prev if network is teacher else labels >= 0
+                    if own.any():
+                        network(inputs[own]).argmax(dim=1)
     return images, perf_counter() - started

@@ -15,7 +15,8 @@ def counted(network: nn.Module, size: int = 4) -> tuple[float, float]:
         nonlocal operations, moved
         if isinstance(module, nn.Conv2d | nn.Linear):
             operations += module.weight[0].numel() * output.numel() / len(output)
-        # What a layer reads and writes; ReLU and the sum of a block each pass over its output once more.
+        # What a layer reads and writes. The ReLU after each normalisation passes over its output once more; the sum
+        # of a block, one pass in thirty, is left out.
         passes = {nn.Conv2d: 1, nn.BatchNorm2d: 2, nn.Linear: 1}.get(type(module), 0)
         moved += passes * size * (inputs[0].numel() + output.numel()) / len(output)
 
@@ -37,7 +38,7 @@ def expected_on_a100(network: nn.Module) -> str:
         by_compute, by_memory = A100[kind] / flop, A100["bytes/s"] / moved
         bound = "memory" if by_memory < by_compute else "arithmetic"
         lines.append(
-            f"  {name}: {flop / 1e9:.2f} GFLOP and {moved / 1e6:.1f} MB an image: at most "
+            f"  {name}: {flop / 1e9:.2f} GFLOP and {moved / 1e6:.1f} MB an image: about "
             f"{min(by_compute, by_memory):,.0f} images/s, bound by {bound}"
         )
     lines.append("  half of that is a good result for a network of this size; launches of small kernels take the rest")
