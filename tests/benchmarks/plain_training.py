@@ -1,7 +1,8 @@
 """What `bench_train.py` compares with: a stage of GD+ext in ordinary PyTorch, as the authors' program goes about it.
 
 Images pass one by one through torchvision's PIL transforms in a DataLoader with two workers; tensors have torch's
-contiguous layout; P and C run with gradients on, their outputs then detached; head-only fine-tuning runs the backward
+contiguous layout; P and C run with gradients on, and since that program detaches nothing, the backward pass goes
+through them too (`detached` leaves that out, as a more careful user would); head-only fine-tuning runs the backward
 pass of the whole network; losses are written as the formulas read, for whole batches; the model is tested after every
 epoch, without gradients. Memory is malloc's as it comes.
 """
@@ -131,7 +132,7 @@ def model_loss(logits, labels, previous, teacher, counts=None):
     return loss - (q * F.log_softmax(logits[~labelled], dim=1)).sum(dim=1).mean()
 
 
-def run_stage(setup, epochs):
+def run_stage(setup, epochs, *, detached):
     """The three trainings of a stage, tested after every epoch; images trained on, and seconds."""
     num_prev = setup.num_prev
     previous, model = plain_copy(setup.previous), plain_copy(setup.model)
@@ -156,7 +157,10 @@ def run_stage(setup, epochs):
         return teacher_loss(teacher(inputs), labels, num_prev)
 
     def m_step(inputs, labels, weights=None):
-        return model_loss(model(inputs), labels, previous(inputs).detach(), teacher(inputs).detach(), weights)
+        references = (previous(inputs), teacher(inputs))
+        if detached:
+            references = [logits.detach() for logits in references]
+        return model_loss(model(inputs), labels, *references, weights)
 
     images, started = 0, perf_counter()
     for network, step, times, trained in (
