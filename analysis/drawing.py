@@ -20,7 +20,7 @@ COLOURS = {
     "e2e": "#E69F00",
     "gd": "#D55E00",
 }
-MARKERS = {"oracle": "*", "baseline": "o", "lwf": "v", "dr": "s", "e2e": "^", "gd": "D"}
+MARKERS = {"oracle": "*", "baseline": "o", "lwf": "P", "dr": "s", "e2e": "X", "gd": "D"}
 OTHER_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#999999")
 _STYLE = {"linewidth": 1.6, "markersize": 5}
 
@@ -51,7 +51,7 @@ def look_of(method: str, others: list[str]) -> dict[str, object]:
     index = others.index(method)
     return {
         "color": OTHER_COLOURS[index % len(OTHER_COLOURS)],
-        "marker": "PXh<>dp"[index % 7],
+        "marker": "vh^<>dp"[index % 7],
         "linestyle": "-",
         **_STYLE,
     }

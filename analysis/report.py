@@ -256,9 +256,10 @@ def _how_sure(found: list[Setting], tables: list[Table]) -> str:
         if frame.empty:
             continue
         empty = False
+        titles = setting.trials.set_index("method")["method_title"].to_dict()
         shown = pd.DataFrame(
             {
-                "method": frame["method"],
+                "method": [str(titles.get(name, name)) for name in frame["method"]],
                 "data": [dataset_title(name) for name in frame["dataset"]],
                 "metric": [metric_title(metric, setting.convention) for metric in frame["metric"]],
                 "gap closed": [Cell(f"{100 * v:.0f}%", v) for v in frame["iqm"]],

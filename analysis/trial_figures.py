@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from analysis.curves import accuracy_matrix
@@ -89,6 +90,7 @@ def confusion_matrices(results: Results, trials: pd.DataFrame, dataset: str) -> 
             axes.axvline(border - 0.5, color="white", linewidth=0.4, alpha=0.6)
         axes.set_title(plain(str(rows.loc[method, "method_title"])))
         axes.set_xlabel("predicted class")
+        axes.yaxis.set_major_locator(MaxNLocator(integer=True))
     panels[0].set_ylabel("true class, in the order learned")
     if image is not None:
         figure.colorbar(image, ax=panels, label="of the true class (%)", shrink=0.8)
