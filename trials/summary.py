@@ -37,7 +37,10 @@ def accuracy_table(results: str, experiment: str) -> Table:
     table = Table(title=f"{experiment}: mean ± standard deviation over seeds, in %", title_justify="left")
     shown = [name.replace("_", " ").replace("ood", "OOD") for name in varying]
     for name in ("data", "task size", "method", *shown, "ACC ↑", "FGT ↓", "n"):
-        table.add_column(name, justify="left" if name in ("data", "method") else "right")
+        number = name in ("ACC ↑", "FGT ↓", "n")
+        table.add_column(
+            name, justify="left" if name in ("data", "method") else "right", no_wrap=number, overflow="fold"
+        )
     names = list(METHODS)
     order = sorted(
         groups,
