@@ -1,8 +1,9 @@
 """What scheduling costs: trials on Ray Tune against `run_trial` in a bare process, all in one run on this machine.
 
-1. Overhead of a trial: the seconds that one more round of trials adds to an experiment against the same spec in a
-   bare Python process, imports and data included there. What an experiment pays once (starting Ray's workers, looking
-   at the data) is the difference to its first round, and printed apart.
+1. Overhead of a trial: the seconds that one more round of two trials adds to an experiment against two bare Python
+   processes at once with the same specs, imports and data included there; a bare process alone has both cores' cache
+   and memory to itself, and is printed too. What an experiment pays once (starting Ray's workers, looking at the data)
+   is the difference to its first round.
 2. Two at once: images per second of an experiment of two trials against that of one, one thread each, on two cores.
 3. A pool of scorers: what it costs at each stage more than a trial that scores its short window itself.
 
@@ -32,8 +33,8 @@ torch.set_num_threads(1)
 from bench_runner import spec_of
 from gd_ray.trial import run_trial
 from trials.sources import Places
-spec = spec_of(sys.argv[1], 0)
-places = Places(storage=sys.argv[2])
+spec = spec_of(sys.argv[1], int(sys.argv[2]))
+places = Places(storage=sys.argv[3])
 data = places.load_data(spec.dataset, spec.train_per_class, spec.test_per_class)
 run_trial(spec, data, places.open_stream(spec.stream) if spec.rules.external else None)
 """
@@ -44,9 +45,12 @@ def spec_of(method: str, seed: int) -> TrialSpec:
     return small_spec(method, seed, epoch_factor=0.17 if method == "baseline" else 0.04)
 
 
-def seconds_bare(method: str, storage: Path) -> float:
+def seconds_bare(method: str, storage: Path, seeds: tuple[int, ...]) -> float:
+    """Until all of these seeds are done, a process each, all at once."""
     started = perf_counter()
-    subprocess.run([sys.executable, "-c", BARE, method, str(storage)], check=True, cwd=Path(__file__).parent)
+    commands = [[sys.executable, "-c", BARE, method, str(seed), str(storage)] for seed in seeds]
+    running = [subprocess.Popen(command, cwd=Path(__file__).parent) for command in commands]
+    assert not any(process.wait() for process in running)
     return perf_counter() - started
 
 
@@ -72,12 +76,12 @@ def main() -> None:
             specs = [spec_of(method, seed) for seed in range(4)]
             if specs[0].rules.external:  # the stream is made once, before any clock runs
                 Places(storage=str(storage)).open_stream(specs[0].stream)
-            bare = seconds_bare(method, storage)
+            alone, bare = seconds_bare(method, storage, (0,)), seconds_bare(method, storage, (2, 3))
             seconds = {n: seconds_on_tune(specs[:n], folder / f"{method}-{n}", storage) for n in (1, 2, 4)}
             each = seconds[4] - seconds[2]
             print(
-                f"{method}: bare process {bare:.1f} s; a round of trials on Tune {each:.1f} s: overhead "
-                f"{100 * (each / bare - 1):.1f}%.\n"
+                f"{method}: two bare processes {bare:.1f} s (one alone {alone:.1f} s); a round of two trials on Tune "
+                f"{each:.1f} s: overhead {100 * (each / bare - 1):.1f}%.\n"
                 f"{method}: once for an experiment {seconds[2] - each:.1f} s.\n"
                 f"{method}: one trial {seconds[1]:.1f} s, two at once {seconds[2]:.1f} s: "
                 f"{2 * seconds[1] / seconds[2]:.2f} times the images per second.",
