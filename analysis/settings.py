@@ -121,6 +121,9 @@ def _most_common(trials: pd.DataFrame, names: Iterable[str]) -> pd.Series | None
     if trials.empty:
         return None
     names = list(names)
+    distinct = trials[names].drop_duplicates().astype(object)
+    if len(distinct) == 1:
+        return distinct.iloc[0]
     trials = trials.astype(dict.fromkeys(names, object))
     groups = trials.groupby(names, observed=True, dropna=False, sort=False)
     sizes = pd.DataFrame(
