@@ -45,7 +45,7 @@ def write_stages(results: str, experiment: str, spec: TrialSpec, stages: Sequenc
         "confusions": confusions_table(stages),
         "samples": samples_table(stages),
     }.items():
-        _write_atomically(_with_id(table, spec), file_of(results, kind, experiment, spec.trial_id))
+        write_atomically(_with_id(table, spec), file_of(results, kind, experiment, spec.trial_id))
 
 
 def write_trial(results: str, experiment: str, result: TrialResult, device: str, threads: int) -> None:
@@ -67,7 +67,7 @@ def write_trial(results: str, experiment: str, result: TrialResult, device: str,
     }
     table = pa.table({name: [value] for name, value in row.items()}, schema=_trial_schema(row))
     path = file_of(results, "trials", experiment, result.spec.trial_id)
-    _write_atomically(_with_id(table, result.spec), path, {ROW: json.dumps(row)})
+    write_atomically(_with_id(table, result.spec), path, {ROW: json.dumps(row)})
 
 
 def file_of(results: str, kind: str, experiment: str, trial_id: str) -> str:
@@ -190,7 +190,7 @@ def git_revision() -> str | None:
         return None
 
 
-def _write_atomically(table: pa.Table, address: str, metadata: Mapping[str, str] | None = None) -> None:
+def write_atomically(table: pa.Table, address: str, metadata: Mapping[str, str] | None = None) -> None:
     """Writes a Parquet file that is whole or absent."""
     content = pa.BufferOutputStream()
     # One small row group without Arrow's own copy of the schema: dictionaries, statistics and that copy would only

@@ -31,6 +31,7 @@ def make(folder: Path) -> None:
 
     from gd_ray.methods import TABLES
     from gd_ray.spec import TrialSpec
+    from trials.results import file_of, write_atomically
 
     rng = np.random.default_rng(0)
     for method in TABLES[1]:
@@ -47,23 +48,14 @@ def make(folder: Path) -> None:
                     changed["hits"] = rng.integers(30, 90, len(table))
                 else:
                     changed |= {"acc": rng.uniform(0.5, 0.7), "fgt_paper": rng.uniform(0, 0.2)}
-                path = folder / kind / "experiment=made" / f"{name}.parquet"
-                path.parent.mkdir(parents=True, exist_ok=True)
-                _write(_replaced(table, changed), path, with_row=kind == "trials")
+                made = _replaced(table, changed)
+                row = made.drop_columns(["trial_id"]).to_pylist()[0] if kind == "trials" else None
+                metadata = {ROW: json.dumps(row)} if row else None
+                write_atomically(made, file_of(str(folder), kind, "made", name), metadata)
         shutil.rmtree(scratch)
 
 
 KINDS = ("trials", "stages")
-
-
-def _write(table: pa.Table, path: Path, *, with_row: bool) -> None:
-    """As trials write their files."""
-    plain = {"use_dictionary": False, "write_statistics": False, "store_schema": False}
-    with pq.ParquetWriter(path, table.schema, **plain) as writer:
-        writer.write_table(table)
-        if with_row:
-            row = table.drop_columns(["trial_id"]).to_pylist()[0]
-            writer.add_key_value_metadata({ROW: json.dumps(row)})
 
 
 def _replaced(table: pa.Table, values: dict[str, object]) -> pa.Table:
