@@ -328,28 +328,22 @@ def compiled() -> None:
     keep_freed_memory()
     setup = Setup(share=1)
     inputs = normalised(setup.images[:BATCH], STATISTICS)
-    plain = copy.deepcopy(setup.model).train()
-    quick = torch.compile(copy.deepcopy(setup.model).train())
 
-    def trained(network: torch.nn.Module) -> None:
+    def train(network: torch.nn.Module) -> None:
         network(inputs).sum().backward()
 
-    started = perf_counter()
-    trained(quick)
-    cost = perf_counter() - started
-    eager, fast = (BATCH / best(lambda n=n: trained(n), 5) for n in (plain, quick))
-    print(
-        f"torch.compile: {cost:.0f} s once; training {fast:.0f} images/s against {eager:.0f}: {fast / eager:.2f} times"
-    )
-    previous, quick = setup.previous, torch.compile(copy.deepcopy(setup.previous))
-    with torch.inference_mode():
+    @torch.inference_mode()
+    def infer(network: torch.nn.Module) -> None:
+        network(inputs)
+
+    for name, run, plain in (("training", train, setup.model.train()), ("inference", infer, setup.previous)):
+        quick = torch.compile(copy.deepcopy(plain))
         started = perf_counter()
-        quick(inputs)
+        run(quick)
         cost = perf_counter() - started
-        eager, fast = (BATCH / best(lambda n=n: n(inputs), 5) for n in (previous, quick))
-    print(
-        f"torch.compile: {cost:.0f} s once; inference {fast:.0f} images/s against {eager:.0f}: {fast / eager:.2f} times"
-    )
+        eager, fast = (BATCH / best(lambda n=n, run=run: run(n), 5) for n in (plain, quick))
+        gain = f"{fast:.0f} images/s against {eager:.0f}: {fast / eager:.2f} times"
+        print(f"torch.compile: {cost:.0f} s once; {name} {gain}", flush=True)
 
 
 PARTS = {
