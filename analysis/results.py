@@ -138,13 +138,14 @@ def load(
         kept = set(trials["trial_id"])
         found = [file for file in found if file.trial_id in kept]
         of_stages = [file for file in of_stages if file.trial_id in kept]
+    stage_files = tuple(once(of_stages))
     experiments: dict[str, list[str]] = {}
     for file in [*found, *of_stages]:
         experiments.setdefault(file.experiment, []).append(file.trial_id)
     ledgers = {name: ledgers[name] for name in ledgers if experiment in (None, name)}
     return Results(
         address=address,
-        trials=trials.assign(collapsed=_collapsed(trials, _final_accuracy(address, trials, once(of_stages)))),
+        trials=trials.assign(collapsed=_collapsed(trials, _final_accuracy(address, trials, stage_files))),
         experiments={name: tuple(dict.fromkeys(ids)) for name, ids in experiments.items()},
         expected=_expected(address, ledgers, trials, {file.trial_id for file in of_stages}),
         storage=tuple(dict.fromkeys(str(ledger["storage"]) for ledger in ledgers.values() if "storage" in ledger)),
@@ -152,7 +153,7 @@ def load(
             name: tuple(map(str, content.get("names", ())))
             for name, content in read_json_files(address, "classes").items()
         },
-        stage_files=tuple(once(of_stages)),
+        stage_files=stage_files,
         stage_columns=None if stage_columns is None else tuple(stage_columns),
         unreadable=tuple(unreadable),
     )

@@ -8,7 +8,7 @@ from gd_ray.errors import UserError
 
 _LEAST = {"cpus": 0.01, "gpus": 0, "scorers": 0, "scorer_cpus": 0.01, "scorer_gpus": 0, "retries": 0}
 _POOL_PAYS = 10_000
-"""Images in a window from which on a scorer pays: it takes about four seconds to start, at every stage."""
+"""Images in a window from which on a scorer pays: it takes some seconds to start, at every stage."""
 _GPU_SHARE = 0.25
 """Of a trial where there are GPUs: a WRN-16-2 and a coreset do not fill one."""
 

@@ -1,9 +1,9 @@
 """What scheduling costs: trials on Ray Tune against `run_trial` in a bare process, all in one run on this machine.
 
 1. Overhead of a trial: the seconds that one more round of two trials adds to an experiment against two bare Python
-   processes at once with the same specs, imports and data included there; a bare process alone has both cores' cache
-   and memory to itself, and is printed too. What an experiment pays once (starting Ray's workers, looking at the data)
-   is the difference to its first round.
+   processes at once with the same specs, imports and data included there; one bare process alone is printed beside
+   them. What an experiment pays once (starting Ray's workers, looking at the data) is the difference to its first
+   round.
 2. Two at once: images per second of an experiment of two trials against that of one, one thread each, on two cores.
 3. A pool of scorers: what it costs at each stage more than a trial that scores its short window itself.
 
