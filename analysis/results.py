@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from analysis.counts import COUNTS, joined, stages_from_counts
 from analysis.curves import METRICS, accuracy_matrix, curves
 from analysis.files import Filters, once, read_json_files, read_tables, trial_files
 from analysis.trial_file import TrialFile
@@ -41,6 +42,8 @@ class Results:
     """The storage folders that the ledgers name."""
     class_names: dict[str, tuple[str, ...]]
     """Of each data set, where the results tell them."""
+    counts: pd.DataFrame
+    """The hits and totals that the rows of finished trials hold; the stages of these need no other file."""
     stage_files: tuple[TrialFile, ...]
     stage_columns: tuple[str, ...] | None
     """The columns of the stages to read; None for all."""
@@ -54,8 +57,13 @@ class Results:
 
     @cached_property
     def _stages_and_unreadable(self) -> tuple[pd.DataFrame, list[TrialFile]]:
-        stages, unreadable = read_tables(self.address, self.stage_files, self.stage_columns)
-        stages = _with_columns(stages, ("trial_id", *(self.stage_columns or STAGE_COLUMNS)))
+        files, known = self.stage_files, pd.DataFrame()
+        if self.stage_columns is not None and set(self.stage_columns) <= set(STAGE_COLUMNS) and len(self.counts):
+            told = set(self.counts["trial_id"])
+            files = tuple(file for file in files if file.trial_id not in told)
+            known = stages_from_counts(self.counts)[["trial_id", "experiment", *self.stage_columns]]
+        stages, unreadable = read_tables(self.address, files, self.stage_columns)
+        stages = _with_columns(joined(known, stages), ("trial_id", *(self.stage_columns or STAGE_COLUMNS)))
         unfinished = set(self.unfinished)
         others = [file for file in self.stage_files if file.trial_id in unfinished]
         return _with_identity(stages, self.trials, read_tables(self.address, others, _IDENTITY)[0]), unreadable
@@ -133,7 +141,7 @@ def load(
         if experiment is not None and experiment not in ledgers:
             raise UserError(f"experiment {experiment!r} is not in results {address!r}; it holds: {', '.join(names)}.")
     trials, unreadable = read_tables(address, once(found), filters=filters)
-    trials = _with_younger(_with_columns(trials, TRIAL_COLUMNS))
+    trials, counts = _without_counts(_with_younger(_with_columns(trials, (*TRIAL_COLUMNS, *COUNTS))))
     if filters is not None:
         kept = set(trials["trial_id"])
         found = [file for file in found if file.trial_id in kept]
@@ -153,6 +161,7 @@ def load(
             name: tuple(map(str, content.get("names", ())))
             for name, content in read_json_files(address, "classes").items()
         },
+        counts=counts,
         stage_files=stage_files,
         stage_columns=None if stage_columns is None else tuple(stage_columns),
         unreadable=tuple(unreadable),
@@ -169,6 +178,12 @@ def _with_younger(trials: pd.DataFrame) -> pd.DataFrame:
     """Fields that some trials are too old to have, with the value they had then."""
     filled = {name: trials[name].astype("object").fillna(old) for name, old in YOUNGER_FIELDS.items()}
     return trials.assign(**{name: column.astype("category") for name, column in filled.items()})
+
+
+def _without_counts(trials: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """The trials, and the counts of those that are young enough to tell them."""
+    told = trials.loc[trials["hits"].notna(), ["trial_id", "experiment", "task_size", *COUNTS]]
+    return trials.drop(columns=list(COUNTS)), told
 
 
 def _with_identity(stages: pd.DataFrame, trials: pd.DataFrame, others: pd.DataFrame) -> pd.DataFrame:

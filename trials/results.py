@@ -3,9 +3,9 @@
 Under RESULTS/ each kind of row has a folder, cut by experiment, with one file per trial:
 
     stages      a row per (stage, task): hits and totals, sizes, seconds and images of each step, last losses
-    trials      a row per finished trial: the whole spec, ACC and FGT, status, versions, host, device; the same row
-                as JSON in the file's metadata, where thousands of trials are read in a quarter of the time (who
-                edits such a file must leave that out)
+    trials      a row per finished trial: the whole spec, ACC and FGT, the hits and totals of every (stage, task) as
+                lists, status, versions, host, device; the same row as JSON in the file's metadata, where thousands
+                of trials are read in a quarter of the time (who edits such a file must leave that out)
     confusions  (stage, true class, predicted class, count), without zeros
     samples     what Algorithm 2 chose: stage, position, class, confidence, source
 """
@@ -55,6 +55,8 @@ def write_trial(results: str, experiment: str, result: TrialResult, device: str,
         "acc": result.acc,
         "fgt_paper": result.forgetting("paper"),
         "fgt_released": result.forgetting("released"),
+        "hits": [hits for stage in result.stages for hits in stage.hits],
+        "totals": [total for stage in result.stages for total in stage.totals],
         "final_accuracy": sum(result.stages[-1].hits) / sum(result.stages[-1].totals),
         "seconds": sum(sum(stage.seconds.values()) for stage in result.stages),
         "status": "finished",

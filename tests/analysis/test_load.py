@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -68,6 +69,22 @@ def test_matrices_and_metrics_are_those_of_the_counts(folder):
     assert rows.loc[3, "fgt_released"] == pytest.approx((0.07 + 0.14 + 0.07) / 3 / 3)
     for metric in ("acc", "fgt_paper", "fgt_released"):
         assert rows.loc[3, metric] == pytest.approx(trial[metric], abs=1e-12)
+
+
+def test_stages_from_the_trials_own_counts_are_those_of_the_stage_files(folder):
+    """Also beside a trial that still runs, and one from before trials held their counts."""
+    write_made(folder, "table1", made_spec("gd", 7, num_classes=8), hits, stages=3)
+    old = sorted(Path(folder, "trials", "experiment=table1").iterdir())[0]
+    pq.write_table(pq.ParquetFile(old).read().drop_columns(["hits", "totals"]).replace_schema_metadata(None), old)
+    results = analysis.load(folder)
+    assert set(results.counts["trial_id"]) == set(results.trials["trial_id"]) - {old.stem}
+    whole = analysis.load(folder, stage_columns=None)
+    assert whole.stages["trial_id"].nunique() == 7
+    by = ["trial_id", "stage", "task"]
+    one, other = (each.stages.sort_values(by).reset_index(drop=True) for each in (results, whole))
+    pd.testing.assert_frame_equal(one, other[one.columns].astype({"seed": "int64"}), check_categorical=False)
+    for name in ("trial_id", "experiment", "method"):
+        assert isinstance(one[name].dtype, pd.CategoricalDtype)
 
 
 def test_tasks_of_different_sizes_have_curves_of_their_own():
@@ -218,9 +235,10 @@ def test_a_trial_file_without_the_row_in_its_metadata_is_read_all_the_same(folde
 
 
 def test_the_cache_knows_what_changed(folder, monkeypatch):
-    plain = analysis.load(folder)
+    load = partial(analysis.load, folder, stage_columns=None)
+    plain = load()
     monkeypatch.setattr(cached, "LEAST", 1)
-    first = analysis.load(folder)
+    first = load()
     assert len(first.stages) == len(plain.stages)
     assert {path.name.split("-")[0] for path in Path(folder, ".cache").iterdir()} == {"trials", "stages"}
     changed = sorted(Path(folder, "stages", "experiment=table1").iterdir())[0]
@@ -233,7 +251,7 @@ def test_the_cache_knows_what_changed(folder, monkeypatch):
             super().__init__(*arguments, **named)
 
     monkeypatch.setattr(pq, "ParquetFile", Counted)
-    second = analysis.load(folder)
+    second = load()
     assert len(second.stages) == len(plain.stages)
     assert reads == []
     for one, other in ((plain, first), (first, second)):
@@ -244,13 +262,13 @@ def test_the_cache_knows_what_changed(folder, monkeypatch):
     method = plain.trials.set_index("trial_id").loc[changed.stem, "method"]
     write_made(folder, "table1", made_spec(method, seed, num_classes=6), lambda s, r: 1)
     gone.unlink()
-    third = analysis.load(folder)
+    third = load()
     assert set(third.stages.loc[third.stages["trial_id"] == changed.stem, "hits"]) == {1}
     assert 0 < len(reads) <= 2
     assert gone.stem not in set(third.stages["trial_id"])
     for file in Path(folder, ".cache").iterdir():
         file.write_bytes(b"damaged")
-    assert len(analysis.load(folder).trials) == 6
+    assert len(load().trials) == 6
 
 
 def test_import_is_light_and_fast():
