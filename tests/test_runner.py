@@ -17,8 +17,9 @@ from trials.experiments import small_spec
 from trials.ledger import read_states
 from trials.options import Cluster
 from trials.results import stages_table
-from trials.runner import run_experiment
+from trials.runner import of_shared_first_models, run_experiment
 from trials.sources import Places
+from trials.worker import Job
 
 KINDS = ("stages", "confusions", "samples", "trials")
 # What may differ between two runs of a trial: times, and where it ran.
@@ -111,6 +112,25 @@ def test_methods_share_their_first_models_and_leave_no_checkpoint_behind(finishe
     assert len(list((folder / "storage" / "first-models").glob("*.pt"))) == 2  # plain and calibrated
     assert not list((folder / "storage" / "checkpoints").glob("*.pt"))
     assert not list(folder.rglob("*.tmp"))
+
+
+def test_only_first_models_that_several_trials_wait_for_have_a_wave_of_their_own(tmp_path):
+    specs = [
+        tiny("baseline"),
+        tiny("gd"),
+        tiny("gd+ext"),
+        tiny("baseline", seed=1),
+        tiny("lwf", seed=2),
+        tiny("dr", seed=2),
+    ]
+    jobs = [Job(spec, "mine", "results", str(tmp_path), Places(), "run") for spec in specs]
+    assert [job.spec.seed for job in of_shared_first_models(jobs)] == [0, 2]
+    jobs[4].checkpoint.parent.mkdir()
+    jobs[4].checkpoint.touch()  # goes on from its own last stage, so that the other one is alone
+    jobs[0].first_model.parent.mkdir()
+    assert [job.spec.seed for job in of_shared_first_models(jobs)] == [0]
+    jobs[0].first_model.touch()
+    assert of_shared_first_models(jobs) == []
 
 
 def test_a_second_run_computes_nothing_and_another_experiment_shares(finished_run):

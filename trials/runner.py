@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import time
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -56,8 +57,7 @@ def run_experiment(
     check_jobs(open_jobs)
     ledger = write_ledger(results, name, storage, [_ledger_row(job) for job in jobs])
     with live_view(lambda: states_of(results, name, ledger), console):
-        first = {job.spec.first_model_id: job for job in open_jobs if not job.first_model.exists()}
-        _tune([job for job in first.values() if not job.checkpoint.exists()], given, cluster, first_stage=True)
+        _tune(of_shared_first_models(open_jobs), given, cluster, first_stage=True)
         # Trials that another run is at come last; else the longest first, so that the last ones keep all of the
         # cluster busy.
         order = sorted(open_jobs, key=lambda job: (job.progress.exists(), -total_work(spec_cost(job.spec))))
@@ -89,6 +89,13 @@ def _without_finished(jobs: list[Job]) -> list[Job]:
         if source is not None and source != job.experiment:
             share(job.results, job.spec.trial_id, source, job.experiment)
     return [job for job in jobs if job.spec.trial_id not in done]
+
+
+def of_shared_first_models(jobs: list[Job]) -> list[Job]:
+    """A job for each first model that several jobs wait for; a trial that is alone with its own trains it itself."""
+    waiting = [job for job in jobs if not job.first_model.exists() and not job.checkpoint.exists()]
+    number = Counter(job.spec.first_model_id for job in waiting)
+    return list({job.spec.first_model_id: job for job in waiting if number[job.spec.first_model_id] > 1}.values())
 
 
 def check_jobs(jobs: list[Job]) -> None:

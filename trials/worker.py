@@ -79,17 +79,19 @@ def _run(
     spec = job.spec
     data = job.places.load_data(spec.dataset, spec.train_per_class, spec.test_per_class)
     stream = job.places.open_stream(spec.stream) if spec.rules.external else None
-    target = job.first_model if first_stage_only else job.checkpoint
-    target.parent.mkdir(parents=True, exist_ok=True)
+    for path in (job.first_model, job.checkpoint):
+        path.parent.mkdir(parents=True, exist_ok=True)
     found = [path for path in (job.checkpoint, job.first_model) if path.exists()]
     resume = Checkpoint.load(found[0]) if found else None
     for stage in resume.results if resume else ():
         on_result(stage)
 
     def on_stage(stage: StageResult, checkpoint: Checkpoint) -> None:
+        if stage.stage == 1:
+            checkpoint.save(job.first_model)
         if not first_stage_only:  # results first: a restart may repeat a stage, but never lacks one
             write_stages(job.results, job.experiment, spec, checkpoint.results)
-        checkpoint.save(target)
+            checkpoint.save(job.checkpoint)
         on_result(stage)
 
     result = run_trial(

@@ -1,20 +1,23 @@
 """What scheduling costs: trials on Ray Tune against `run_trial` in a bare process, all in one run on this machine.
 
-1. Overhead of a trial: the seconds that one more round of two trials adds to an experiment against two bare Python
-   processes at once with the same specs, imports and data included there; one bare process alone is printed beside
-   them. What an experiment pays once (starting Ray's workers, looking at the data) is the difference to its first
-   round.
-2. Two at once: images per second of an experiment of two trials against that of one, one thread each, on two cores.
+1. Overhead of a trial: an experiment of several trials, one after the other on one core, and a bare process that runs
+   the same specs one after the other on the other core, both at the same time, so that both meet the same noise of the
+   machine. Compared are the seconds from the end of the first trial to the end of the last: on Tune with scheduling,
+   reading data, checkpoints and results; in the bare process `run_trial` and nothing else. What an experiment pays
+   once (starting Ray's workers, imports, looking at the data) lies before the end of the first trial.
+2. Two at once: images per second of experiments of two trials against that of one, one thread each, on two cores, whole
+   experiments with what they pay once, in turn.
 3. A pool of scorers: what it costs at each stage more than a trial that scores its short window itself.
 
-Run it on a quiet machine with two cores: make bench-runner. Takes about a quarter of an hour; methods may be named as
-arguments.
+Run it on a quiet machine with two cores: make bench-runner. Takes half an hour; methods may be named as arguments.
 """
 
 import subprocess
 import sys
 import tempfile
+from itertools import pairwise
 from pathlib import Path
+from statistics import mean
 from time import perf_counter
 
 from rich.console import Console
@@ -26,17 +29,24 @@ from trials.options import Cluster
 from trials.runner import run_experiment
 from trials.sources import Places
 
+TRIALS = 5
+ROUNDS = 2
+
 BARE = """
 import sys
+import time
 import torch
 torch.set_num_threads(1)
-from bench_runner import spec_of
+from bench_runner import TRIALS, spec_of
 from gd_ray.trial import run_trial
 from trials.sources import Places
-spec = spec_of(sys.argv[1], int(sys.argv[2]))
-places = Places(storage=sys.argv[3])
-data = places.load_data(spec.dataset, spec.train_per_class, spec.test_per_class)
-run_trial(spec, data, places.open_stream(spec.stream) if spec.rules.external else None)
+places = Places(storage=sys.argv[2])
+specs = [spec_of(sys.argv[1], seed) for seed in range(TRIALS)]
+data = places.load_data(specs[0].dataset, specs[0].train_per_class, specs[0].test_per_class)
+stream = places.open_stream(specs[0].stream) if specs[0].rules.external else None
+for spec in specs:
+    run_trial(spec, data, stream)
+    print(time.time(), flush=True)
 """
 
 
@@ -45,13 +55,16 @@ def spec_of(method: str, seed: int) -> TrialSpec:
     return small_spec(method, seed, epoch_factor=0.17 if method == "baseline" else 0.04)
 
 
-def seconds_bare(method: str, storage: Path, seeds: tuple[int, ...]) -> float:
-    """Until all of these seeds are done, a process each, all at once."""
-    started = perf_counter()
-    commands = [[sys.executable, "-c", BARE, method, str(seed), str(storage)] for seed in seeds]
-    running = [subprocess.Popen(command, cwd=Path(__file__).parent) for command in commands]
-    assert not any(process.wait() for process in running)
-    return perf_counter() - started
+def seconds_between_ends(method: str, folder: Path, storage: Path) -> tuple[list[float], list[float]]:
+    """From the end of each trial to that of the next, in a bare process and on Tune, both at the same time."""
+    command = [sys.executable, "-c", BARE, method, str(storage)]
+    bare = subprocess.Popen(command, cwd=Path(__file__).parent, stdout=subprocess.PIPE, text=True)
+    seconds_on_tune([spec_of(method, seed) for seed in range(TRIALS)], folder, storage)
+    ends_on_tune = sorted(path.stat().st_mtime for path in folder.glob("trials/*/*.parquet"))
+    ends_bare = [float(line) for line in bare.communicate()[0].splitlines()]
+    assert len(ends_bare) == len(ends_on_tune) == TRIALS
+    between = [[later - earlier for earlier, later in pairwise(ends)] for ends in (ends_bare, ends_on_tune)]
+    return between[0], between[1]
 
 
 def seconds_on_tune(specs: list[TrialSpec], results: Path, storage: Path, scorers: int | None = None) -> float:
@@ -65,35 +78,56 @@ def seconds_on_tune(specs: list[TrialSpec], results: Path, storage: Path, scorer
     return perf_counter() - started
 
 
-def main() -> None:
-    started = perf_counter()
+def overhead(method: str, folder: Path, storage: Path) -> None:
+    """Ray gets one CPU only, the other one is the bare process's."""
+    import ray
+
+    start_ray(num_cpus=1)
+    bare, on_tune = seconds_between_ends(method, folder / f"{method}-{TRIALS}", storage)
+    ray.shutdown()
+    pairs = ", ".join(f"{100 * (b / a - 1):+.1f}" for a, b in zip(bare, on_tune, strict=True))
+    print(
+        f"{method}: {TRIALS - 1} trials, {mean(bare):.1f} s each bare and {mean(on_tune):.1f} s on Tune: overhead "
+        f"{100 * (sum(on_tune) / sum(bare) - 1):+.1f}% (one by one: {pairs}); under 5%.",
+        flush=True,
+    )
+
+
+def two_at_once(method: str, folder: Path, storage: Path) -> None:
+    import ray
+
     start_ray(num_cpus=2)
-    print(f"Ray started in {perf_counter() - started:.1f} s (not counted below).", flush=True)
+    specs = [spec_of(method, seed) for seed in range(2)]
+    seconds: dict[int, list[float]] = {1: [], 2: []}
+    for turn in range(ROUNDS):
+        for number, taken in seconds.items():
+            taken.append(seconds_on_tune(specs[:number], folder / f"{method}-{number}-{turn}", storage))
+    one, two = sum(seconds[1]), sum(seconds[2])
+    print(
+        f"{method}: one trial {one / ROUNDS:.1f} s, two at once {two / ROUNDS:.1f} s (means of {ROUNDS}): "
+        f"{2 * one / two:.2f} times the images per second; at least 1.7.",
+        flush=True,
+    )
+    if specs[0].rules.external:
+        pooled = seconds_on_tune(specs, folder / f"{method}-pooled", storage, scorers=1)
+        print(
+            f"{method}: with a Ray Data actor for each {pooled:.1f} s: "
+            f"{(pooled - two / ROUNDS) / (specs[0].num_tasks - 1):.1f} s a stage to start it, however long the window.",
+            flush=True,
+        )
+    ray.shutdown()
+
+
+def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         storage = folder / "storage"
         for method in sys.argv[1:] or ("baseline", "gd+ext"):
-            specs = [spec_of(method, seed) for seed in range(4)]
-            if specs[0].rules.external:  # the stream is made once, before any clock runs
-                Places(storage=str(storage)).open_stream(specs[0].stream)
-            alone, bare = seconds_bare(method, storage, (0,)), seconds_bare(method, storage, (2, 3))
-            seconds = {n: seconds_on_tune(specs[:n], folder / f"{method}-{n}", storage) for n in (1, 2, 4)}
-            each = seconds[4] - seconds[2]
-            print(
-                f"{method}: two bare processes {bare:.1f} s (one alone {alone:.1f} s); a round of two trials on Tune "
-                f"{each:.1f} s: overhead {100 * (each / bare - 1):.1f}%.\n"
-                f"{method}: once for an experiment {seconds[2] - each:.1f} s.\n"
-                f"{method}: one trial {seconds[1]:.1f} s, two at once {seconds[2]:.1f} s: "
-                f"{2 * seconds[1] / seconds[2]:.2f} times the images per second.",
-                flush=True,
-            )
-            if specs[0].rules.external:
-                pooled = seconds_on_tune(specs[:2], folder / f"{method}-pooled", storage, scorers=1)
-                stages = specs[0].num_tasks - 1
-                print(
-                    f"{method}: with a Ray Data actor for each {pooled:.1f} s: {(pooled - seconds[2]) / stages:.1f} s "
-                    f"a stage to start it, however long the window."
-                )
+            spec = spec_of(method, 0)
+            if spec.rules.external:  # the stream is made once, before any clock runs
+                Places(storage=str(storage)).open_stream(spec.stream)
+            overhead(method, folder, storage)
+            two_at_once(method, folder, storage)
 
 
 if __name__ == "__main__":
