@@ -103,7 +103,9 @@ def _smoke() -> list[TrialSpec]:
 def reduced_spec(method: str, seed: int, **changes: object) -> TrialSpec:
     """CIFAR-100 at a size that two cores carry: 20 classes, a small network, 15 epochs, all of a Tiny-ImageNet stream.
 
-    Few epochs need many updates, hence the small batch. The stream is made by
+    Few epochs need many updates, hence the small batch. Learning rate and dropout are those with the best ACC of
+    Baseline and Oracle on seed 9, which is not among the reported ones (Baseline and Oracle: 51.4 and 76.9% at 0.05,
+    51.0 and 76.7% at 0.1, 47.5 and 72.6% at 0.05 with the paper's dropout of 0.3). The stream is made by
     `gd-ray prepare tiny-imagenet streams/tiny-imagenet --exclude cifar100` from 300 images of each class of
     Tiny-ImageNet's training set: 47,700 images of 159 classes, and every stage retrieves all of them.
     """
@@ -118,7 +120,7 @@ def reduced_spec(method: str, seed: int, **changes: object) -> TrialSpec:
         "dropout": 0.0,
         "batch_size": 32,
         "epoch_factor": 0.075,
-        "learning_rate": 0.1,
+        "learning_rate": 0.05,
     }
     return TrialSpec(method=method, seed=seed, **{**reduced, **changes})  # type: ignore[arg-type]
 
