@@ -1,10 +1,11 @@
 """What scheduling costs: trials on Ray Tune against `run_trial` in a bare process, all in one run on this machine.
 
 1. Overhead of a trial: an experiment of several trials, one after the other on one core, and a bare process that runs
-   the same specs one after the other on the other core, both at the same time, so that both meet the same noise of the
-   machine. Compared are the seconds from the end of the first trial to the end of the last: on Tune with scheduling,
-   reading data, checkpoints and results; in the bare process `run_trial` and nothing else. What an experiment pays
-   once (starting Ray's workers, imports, looking at the data) lies before the end of the first trial.
+   the same specs one after the other on the other core, both at the same time and with the priority that Ray gives its
+   workers, so that both meet the same noise of the machine. Compared are the seconds from the end of the first trial
+   to the end of the last: on Tune with scheduling, reading data, checkpoints and results; in the bare process
+   `run_trial` and nothing else. What an experiment pays once (starting Ray's workers, imports, looking at the data)
+   lies before the end of the first trial.
 2. Two at once: images per second of experiments of two trials against that of one, one thread each, on two cores, whole
    experiments with what they pay once, in turn.
 3. A pool of scorers: what it costs at each stage more than a trial that scores its short window itself.
@@ -20,6 +21,7 @@ from pathlib import Path
 from statistics import mean
 from time import perf_counter
 
+import ray
 from rich.console import Console
 
 from gd_ray.spec import TrialSpec
@@ -33,15 +35,17 @@ TRIALS = 5
 ROUNDS = 2
 
 BARE = """
+import os
 import sys
 import time
 import torch
 torch.set_num_threads(1)
+os.nice(15)
 from bench_runner import TRIALS, spec_of
 from gd_ray.trial import run_trial
 from trials.sources import Places
 places = Places(storage=sys.argv[2])
-specs = [spec_of(sys.argv[1], seed) for seed in range(TRIALS)]
+specs = [spec_of(sys.argv[1], seed) for seed in range(TRIALS + 1)]  # the last one keeps the core busy to the end
 data = places.load_data(specs[0].dataset, specs[0].train_per_class, specs[0].test_per_class)
 stream = places.open_stream(specs[0].stream) if specs[0].rules.external else None
 for spec in specs:
@@ -61,8 +65,9 @@ def seconds_between_ends(method: str, folder: Path, storage: Path) -> tuple[list
     bare = subprocess.Popen(command, cwd=Path(__file__).parent, stdout=subprocess.PIPE, text=True)
     seconds_on_tune([spec_of(method, seed) for seed in range(TRIALS)], folder, storage)
     ends_on_tune = sorted(path.stat().st_mtime for path in folder.glob("trials/*/*.parquet"))
-    ends_bare = [float(line) for line in bare.communicate()[0].splitlines()]
-    assert len(ends_bare) == len(ends_on_tune) == TRIALS
+    assert bare.stdout is not None
+    ends_bare = [float(bare.stdout.readline()) for _ in range(TRIALS)]
+    bare.kill()
     between = [[later - earlier for earlier, later in pairwise(ends)] for ends in (ends_bare, ends_on_tune)]
     return between[0], between[1]
 
@@ -80,8 +85,6 @@ def seconds_on_tune(specs: list[TrialSpec], results: Path, storage: Path, scorer
 
 def overhead(method: str, folder: Path, storage: Path) -> None:
     """Ray gets one CPU only, the other one is the bare process's."""
-    import ray
-
     start_ray(num_cpus=1)
     bare, on_tune = seconds_between_ends(method, folder / f"{method}-{TRIALS}", storage)
     ray.shutdown()
@@ -94,8 +97,6 @@ def overhead(method: str, folder: Path, storage: Path) -> None:
 
 
 def two_at_once(method: str, folder: Path, storage: Path) -> None:
-    import ray
-
     start_ray(num_cpus=2)
     specs = [spec_of(method, seed) for seed in range(2)]
     seconds: dict[int, list[float]] = {1: [], 2: []}
@@ -126,6 +127,7 @@ def main() -> None:
             spec = spec_of(method, 0)
             if spec.rules.external:  # the stream is made once, before any clock runs
                 Places(storage=str(storage)).open_stream(spec.stream)
+                ray.shutdown()  # making it started a Ray with every CPU
             overhead(method, folder, storage)
             two_at_once(method, folder, storage)
 
