@@ -75,6 +75,7 @@ def test_views_of_an_experiment(tmp_path):
         "stages": 4,
         "work": 100.0,
         "first_share": 0.1,
+        "first_model": "shared",
     }
     write_ledger(results, "mine", storage, [{**row, "trial_id": name} for name in ("runs", "failed", "waits")])
     write_failure(results, "failed", "ValueError: no", "/log")
@@ -84,6 +85,11 @@ def test_views_of_an_experiment(tmp_path):
     file.write_text(json.dumps(vars(now)))
     states = read_states(results)
     assert [s.state for s in states] == ["running", "failed", "waiting"]
+    assert summary(states) == "0 of 3 trials done, 1 running, 1 failed, 17% of the work, 2 min left"
+    first_model = tmp_path / "storage" / "first-models" / "shared.pt"
+    first_model.parent.mkdir()
+    first_model.touch()  # the others need not train it again
+    states = read_states(results)
     assert summary(states) == "0 of 3 trials done, 1 running, 1 failed, 23% of the work, 2 min left"
     assert shown(status_table(states)).splitlines()[1].split() == ["mine", "0", "1", "1", "1", "23%", "2", "min"]
     line = shown(running_table(states)).splitlines()[1]

@@ -17,7 +17,7 @@ from trials.experiments import small_spec
 from trials.ledger import read_states
 from trials.options import Cluster
 from trials.results import stages_table
-from trials.runner import of_shared_first_models, run_experiment
+from trials.runner import check_jobs, of_shared_first_models, run_experiment
 from trials.sources import Places
 from trials.worker import Job
 
@@ -112,6 +112,13 @@ def test_methods_share_their_first_models_and_leave_no_checkpoint_behind(finishe
     assert len(list((folder / "storage" / "first-models").glob("*.pt"))) == 2  # plain and calibrated
     assert not list((folder / "storage" / "checkpoints").glob("*.pt"))
     assert not list(folder.rglob("*.tmp"))
+
+
+def test_what_a_user_should_know_is_said_once(tmp_path):
+    specs = [tiny("gd+ext", seed, stream="glyphs:500") for seed in range(2)]
+    jobs = [Job(spec, "mine", str(tmp_path), str(tmp_path), Places(storage=str(tmp_path)), "run") for spec in specs]
+    (note,) = check_jobs(jobs)
+    assert note.startswith("stream 'glyphs:500' has 500 images, fewer than 3 windows of 200")
 
 
 def test_only_first_models_that_several_trials_wait_for_have_a_wave_of_their_own(tmp_path):

@@ -108,15 +108,22 @@ def states_of(results: str, experiment: str, content: dict[str, Any]) -> list[Tr
         for trial_id, progress in read_all_progress(content["storage"]).items()
         if now - progress.time < _STALE
     }
+    first_models = {path.stem for path in Path(content["storage"], "first-models").glob("*.pt")}
     return [
-        _state(experiment, row, row["trial_id"] in done, running.get(row["trial_id"]), failed)
+        _state(experiment, row, row["trial_id"] in done, running.get(row["trial_id"]), failed, first_models)
         for row in content["trials"]
     ]
 
 
 def _state(
-    experiment: str, row: dict[str, Any], done: bool, progress: Progress | None, failed: dict[str, dict[str, Any]]
+    experiment: str,
+    row: dict[str, Any],
+    done: bool,
+    progress: Progress | None,
+    failed: dict[str, dict[str, Any]],
+    first_models: set[str],
 ) -> TrialState:
+    """A trial that does not run has done its first stage where the first model that it needs is there."""
     fields = {key: row[key] for key in ("trial_id", "method", "dataset", "task_size", "seed", "stages", "work")}
     known = {"experiment": experiment, **fields}
     if done:
@@ -125,8 +132,7 @@ def _state(
         detail = f"stage {progress.stage} of {row['stages']}, {progress.step}" if progress.stage else "starting"
         made = row["work"] * progress.share
         return TrialState(**known, state="running", work_done=made, detail=detail, progress=progress)
-    # The first stage of a trial is mostly that of a first model which it shares.
-    made = row["work"] * row["first_share"]
+    made = row["work"] * row["first_share"] if row.get("first_model") in first_models else 0.0
     if failure := failed.get(row["trial_id"]):
         return TrialState(**known, state="failed", work_done=made, detail=f"{failure['error']} ({failure['log']})")
     return TrialState(**known, state="waiting", work_done=made)

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import time
+import warnings
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,7 +55,8 @@ def run_experiment(
     if not open_jobs:
         return []
     given = fitted(cluster, _connect(cluster.address))
-    check_jobs(open_jobs)
+    for note in check_jobs(open_jobs):
+        console.print(f"Note: {note}", markup=False, highlight=False)
     ledger = write_ledger(results, name, storage, [_ledger_row(job) for job in jobs])
     with live_view(lambda: states_of(results, name, ledger), console):
         _tune(of_shared_first_models(open_jobs), given, cluster, first_stage=True)
@@ -78,6 +80,7 @@ def _ledger_row(job: Job) -> dict[str, Any]:
         "stages": spec.num_tasks,
         "work": total_work(cost),
         "first_share": first_share(cost),
+        "first_model": spec.first_model_id,
     }
 
 
@@ -98,12 +101,13 @@ def of_shared_first_models(jobs: list[Job]) -> list[Job]:
     return list({job.spec.first_model_id: job for job in waiting if number[job.spec.first_model_id] > 1}.values())
 
 
-def check_jobs(jobs: list[Job]) -> None:
-    """What would stop any trial later, said before the first one starts."""
+def check_jobs(jobs: list[Job]) -> list[str]:
+    """Refuses what would stop any trial later, before the first one starts; what a user should know besides."""
     from gd_ray.trial import check_inputs, learned_data
 
     data: dict[Any, Any] = {}
     streams: dict[str, Any] = {}
+    notes: dict[str, None] = {}
     for job in jobs:
         spec = job.spec
         key = (spec.dataset, spec.train_per_class, spec.test_per_class)
@@ -112,7 +116,10 @@ def check_jobs(jobs: list[Job]) -> None:
             write_class_names(job.results, spec.dataset, data[key].class_names)
         if spec.rules.external and spec.stream not in streams:
             streams[spec.stream] = job.places.open_stream(spec.stream)
-        check_inputs(spec, learned_data(spec, data[key]), streams.get(spec.stream))
+        with warnings.catch_warnings(record=True, action="always", category=UserWarning) as caught:
+            check_inputs(spec, learned_data(spec, data[key]), streams.get(spec.stream))
+        notes |= {str(warning.message): None for warning in caught}
+    return list(notes)
 
 
 def _check_writable(name: str, folder: str) -> None:
