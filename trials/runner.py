@@ -137,12 +137,14 @@ def _check_writable(name: str, folder: str) -> None:
 def _connect(address: str | None) -> list[dict[str, float]]:
     """Connects to a cluster that answers, or starts a Ray on this machine; what each machine has."""
     import ray
+    from ray._raylet import Config  # type: ignore[attr-defined]
 
     from gd_ray.wild.on_ray import start_ray
 
     os.environ.update(RAY_AIR_NEW_OUTPUT="0", TUNE_DISABLE_AUTO_CALLBACK_LOGGERS="1")
     if address is not None and not ray.is_initialized():
         _check_answers(address)
+        Config.initialize("")  # reads again whether to show a token
         start_ray(address=address)
     start_ray()
     return [node["Resources"] for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]
@@ -155,17 +157,42 @@ def _check_answers(address: str) -> None:
             f"--address {address!r} is no cluster's own address; give host:6379 as 'ray start --head' printed it, or "
             f"'auto' on a machine of the cluster."
         )
-    ask = "import sys, ray; from ray._raylet import GcsClient as G; from ray._private import services as s; "
-    ask += "a = s.canonicalize_bootstrap_address(sys.argv[1]); sys.exit(0 if a and G(address=a) else 1)"
-    try:
-        answer = subprocess.run([sys.executable, "-c", ask, address], capture_output=True, timeout=_ANSWER).returncode
-    except subprocess.TimeoutExpired:
-        answer = 1
+    answer = _answer(address)
+    if answer == _UNKNOWN and "RAY_AUTH_MODE" not in os.environ:
+        # 'ray start' wants a token of every caller where its machine has one; callers must be told to show theirs.
+        os.environ["RAY_AUTH_MODE"] = "token"
+        answer = _UNKNOWN if _answer(address) else 0
+    if answer == _UNKNOWN:
+        raise UserError(
+            f"--address {address!r} wants another token than this machine has; copy ~/.ray/auth_token from the machine "
+            f"where the cluster was started."
+        )
     if answer:
         raise UserError(
             f"--address {address!r} does not answer; start a cluster there with 'ray start --head', or leave --address "
             f"out to run on this machine alone."
         )
+
+
+_UNKNOWN = 3
+_ASK = f"""
+import sys, ray
+from ray._private import services
+from ray._raylet import GcsClient
+try:
+    address = services.canonicalize_bootstrap_address(sys.argv[1])
+    sys.exit(0 if address and GcsClient(address=address) else 1)
+except ray.exceptions.AuthenticationError:
+    sys.exit({_UNKNOWN})
+"""
+
+
+def _answer(address: str) -> int:
+    """Zero from a cluster that answers, _UNKNOWN from one that does not know us."""
+    try:
+        return subprocess.run([sys.executable, "-c", _ASK, address], capture_output=True, timeout=_ANSWER).returncode
+    except subprocess.TimeoutExpired:
+        return 1
 
 
 def _tune(jobs: list[Job], given: Share, cluster: Cluster, *, first_stage: bool = False) -> list[Failure]:
