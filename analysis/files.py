@@ -137,8 +137,8 @@ def _from_metadata(contents: Sequence[bytes]) -> pa.Table | None:
                 return None
             schema = schema or metadata.schema.to_arrow_schema()
         return pa.Table.from_pylist(rows, pa.schema([field for field in schema or () if field.name in rows[0]]))
-    except (pa.ArrowException, TypeError):  # a file that cannot be read; a value of another type than in the first one
-        return None
+    except (OSError, ValueError, TypeError, pa.ArrowException):
+        return None  # a file that cannot be read, or a value of another type than in the first one: the slow way tells
 
 
 def _chosen(table: pa.Table, filters: Filters | None = None) -> pa.Table:

@@ -48,7 +48,7 @@ class Results:
     stage_columns: tuple[str, ...] | None
     """The columns of the stages to read; None for all."""
     unreadable: tuple[TrialFile, ...] = ()
-    """Files of trials that cannot be read."""
+    """Files of trials that cannot be read. Stage files of trials whose counts are known are not even looked at."""
 
     @cached_property
     def stages(self) -> pd.DataFrame:

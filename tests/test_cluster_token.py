@@ -22,10 +22,12 @@ def cluster(tmp_path):
         port = free.getsockname()[1]
     ray = Path(sys.executable).with_name("ray")
     options = ["--head", f"--port={port}", "--num-cpus=1", f"--temp-dir={folder}", "--include-dashboard=false"]
-    subprocess.run([ray, "start", *options], env=environment(home), check=True, capture_output=True)
-    yield f"127.0.0.1:{port}", home
-    subprocess.run(["pkill", "-9", "-f", folder], check=False)  # 'ray stop' would stop every Ray of this machine
-    shutil.rmtree(folder, ignore_errors=True)
+    try:
+        subprocess.run([ray, "start", *options], env=environment(home), check=True, capture_output=True)
+        yield f"127.0.0.1:{port}", home
+    finally:
+        subprocess.run(["pkill", "-9", "-f", folder], check=False)  # 'ray stop' would stop every Ray of this machine
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def environment(home):
@@ -33,11 +35,15 @@ def environment(home):
     return {**kept, "HOME": str(home), "RAY_USAGE_STATS_ENABLED": "0"}
 
 
-def run(address, home, folder):
+def run(address, home, folder, **variables):
     code = "from trials.cli import main; main()"
     command = ["run", "smoke", "--where", "method=baseline", "--address", address]
     return subprocess.run(
-        [sys.executable, "-c", code, *command], cwd=folder, env=environment(home), capture_output=True, text=True
+        [sys.executable, "-c", code, *command],
+        cwd=folder,
+        env={**environment(home), **variables},
+        capture_output=True,
+        text=True,
     )
 
 
@@ -47,9 +53,10 @@ def test_the_token_of_this_machine_is_shown_and_a_missing_one_asked_for(cluster,
     stranger.mkdir()
     done = run(address, stranger, tmp_path)
     assert done.returncode == 2
+    assert done.stderr == run(address, stranger, tmp_path, RAY_AUTH_MODE="token").stderr
     assert done.stderr == (
-        f"gd-ray: --address '{address}' wants another token than this machine has; copy ~/.ray/auth_token from the "
-        f"machine where the cluster was started.\n"
+        f"gd-ray: --address '{address}' wants a token that it was not shown; copy ~/.ray/auth_token from the machine "
+        f"where the cluster was started, and leave RAY_AUTH_MODE unset or set it to token.\n"
     )
     done = run(address, home, tmp_path)
     assert done.returncode == 0, done.stderr

@@ -125,6 +125,21 @@ def test_the_second_run_at_a_trial_waits_for_the_first(tmp_path):
     assert json.loads(path.read_text())["run"] == "second"
 
 
+def test_waiting_ends_when_it_is_needless(tmp_path):
+    path, model = tmp_path / "one.json", tmp_path / "first.pt"
+    wait_for_turn(path, "first")
+    turns = []
+    second = threading.Thread(target=lambda: turns.append(wait_for_turn(path, "second", needless=model.exists)))
+    second.start()
+    with telling(path, "first", COST):
+        time.sleep(1)
+        assert turns == []
+        model.touch()
+        second.join(5)
+        assert turns == [False]
+        assert json.loads(path.read_text())["run"] == "first"
+
+
 def test_a_run_takes_over_from_its_own_lost_process_which_then_stays_silent(tmp_path, monkeypatch):
     monkeypatch.setattr("trials.progress._BEAT", 0.02)
     path = tmp_path / "one.json"

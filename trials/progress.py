@@ -9,7 +9,7 @@ import json
 import os
 import platform
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -54,17 +54,20 @@ def read_all_progress(storage: str) -> dict[str, Progress]:
     return {path.stem: state for path in files if (state := _read(path)) is not None}
 
 
-def wait_for_turn(path: Path, run: str, *, seconds: float = SILENT) -> None:
-    """Makes the file as soon as no other run is at work on the trial."""
+def wait_for_turn(
+    path: Path, run: str, *, needless: Callable[[], bool] = lambda: False, seconds: float = SILENT
+) -> bool:
+    """Makes the file as soon as no other run is at work on the trial; False if that became needless meanwhile."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    while True:
+    while not needless():
         with suppress(FileExistsError), path.open("x") as file:
             file.write(json.dumps(asdict(_here(Progress(run=run)))))
-            return
+            return True
         if (state := _read(path)) is not None and state.run == run:
             _replace(path, _here(Progress(run=run)))
-            return
-        _wait_until_free(path, seconds)
+            return True
+        _wait_until_free(path, needless, seconds)
+    return False
 
 
 @contextmanager
@@ -134,10 +137,10 @@ def _here(progress: Progress) -> Progress:
     return Progress(**{**asdict(progress), "time": time.time(), "host": platform.node(), "pid": os.getpid()})
 
 
-def _wait_until_free(path: Path, seconds: float) -> None:
-    """Returns once the file is gone, removing it if its writer is."""
+def _wait_until_free(path: Path, needless: Callable[[], bool], seconds: float) -> None:
+    """Returns once the file is gone, removing it if its writer is, or once waiting is needless."""
     seen, since = _modified(path), time.monotonic()
-    while seen is not None:
+    while seen is not None and not needless():
         state = _read(path)
         gone = state is not None and state.host == platform.node() and not Path("/proc", str(state.pid)).exists()
         if gone or time.monotonic() - since > seconds:

@@ -26,6 +26,19 @@ from trials.worker import Job, run_job
 
 _ANSWER = 7.0
 """Seconds in which a cluster must answer."""
+_REFUSED = 3
+_ASK = f"""
+import sys, ray
+from ray._private import services
+from ray._private.authentication.authentication_token_setup import ensure_token_if_auth_enabled
+from ray._raylet import GcsClient
+try:
+    ensure_token_if_auth_enabled(create_token_if_missing=False)
+    address = services.canonicalize_bootstrap_address(sys.argv[1])
+    sys.exit(0 if address and GcsClient(address=address) else 1)
+except ray.exceptions.AuthenticationError:
+    sys.exit({_REFUSED})
+"""
 
 
 @dataclass(frozen=True)
@@ -56,7 +69,7 @@ def run_experiment(
         return []
     given = fitted(cluster, _connect(cluster.address))
     for note in check_jobs(open_jobs):
-        console.print(f"Note: {note}", markup=False, highlight=False)
+        console.print(f"Note: {note}", markup=False, highlight=False, soft_wrap=True)
     ledger = write_ledger(results, name, storage, [_ledger_row(job) for job in jobs])
     with live_view(lambda: states_of(results, name, ledger), console):
         _tune(of_shared_first_models(open_jobs), given, cluster, first_stage=True)
@@ -158,14 +171,15 @@ def _check_answers(address: str) -> None:
             f"'auto' on a machine of the cluster."
         )
     answer = _answer(address)
-    if answer == _UNKNOWN and "RAY_AUTH_MODE" not in os.environ:
+    if answer == _REFUSED and "RAY_AUTH_MODE" not in os.environ:
         # 'ray start' wants a token of every caller where its machine has one; callers must be told to show theirs.
-        os.environ["RAY_AUTH_MODE"] = "token"
-        answer = _UNKNOWN if _answer(address) else 0
-    if answer == _UNKNOWN:
+        answer = _answer(address, RAY_AUTH_MODE="token")
+        if not answer:
+            os.environ["RAY_AUTH_MODE"] = "token"
+    if answer == _REFUSED:
         raise UserError(
-            f"--address {address!r} wants another token than this machine has; copy ~/.ray/auth_token from the machine "
-            f"where the cluster was started."
+            f"--address {address!r} wants a token that it was not shown; copy ~/.ray/auth_token from the machine where "
+            f"the cluster was started, and leave RAY_AUTH_MODE unset or set it to token."
         )
     if answer:
         raise UserError(
@@ -174,23 +188,11 @@ def _check_answers(address: str) -> None:
         )
 
 
-_UNKNOWN = 3
-_ASK = f"""
-import sys, ray
-from ray._private import services
-from ray._raylet import GcsClient
-try:
-    address = services.canonicalize_bootstrap_address(sys.argv[1])
-    sys.exit(0 if address and GcsClient(address=address) else 1)
-except ray.exceptions.AuthenticationError:
-    sys.exit({_UNKNOWN})
-"""
-
-
-def _answer(address: str) -> int:
-    """Zero from a cluster that answers, _UNKNOWN from one that does not know us."""
+def _answer(address: str, **environment: str) -> int:
+    """Zero from a cluster that answers, _REFUSED from one that wants another token than it was shown."""
+    command, environment = [sys.executable, "-c", _ASK, address], {**os.environ, **environment}
     try:
-        return subprocess.run([sys.executable, "-c", _ASK, address], capture_output=True, timeout=_ANSWER).returncode
+        return subprocess.run(command, capture_output=True, timeout=_ANSWER, env=environment).returncode
     except subprocess.TimeoutExpired:
         return 1
 

@@ -53,10 +53,15 @@ def run_job(
     """
     from trials.results import is_finished
 
-    wait_for_turn(job.progress, job.run)
+    if first_stage_only:
+        # A trial of another run that trains the first model goes on for long after it is there.
+        if not wait_for_turn(job.progress, job.run, needless=job.first_model.exists):
+            return
+    else:
+        wait_for_turn(job.progress, job.run)
     with telling(job.progress, job.run, spec_cost(job.spec)) as report:
         # Another run of the experiment may have finished it in the meantime.
-        if job.first_model.exists() if first_stage_only else is_finished(job.results, job.spec.trial_id):
+        if not first_stage_only and is_finished(job.results, job.spec.trial_id):
             return
         _run(job, threads, pool, on_result, report, first_stage_only=first_stage_only)
 
