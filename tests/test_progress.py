@@ -154,16 +154,19 @@ def test_a_run_takes_over_from_its_own_lost_process_which_then_stays_silent(tmp_
     assert json.loads(path.read_text()) == new
 
 
-def test_a_trial_that_is_stuck_falls_silent(tmp_path, monkeypatch):
+def test_a_trial_that_is_stuck_falls_silent_until_it_goes_on(tmp_path, monkeypatch):
     monkeypatch.setattr("trials.progress._BEAT", 0.02)
     monkeypatch.setattr("trials.progress._STUCK", 0.3)
     path = tmp_path / "one.json"
     wait_for_turn(path, "first")
-    with telling(path, "first", COST):
+    with telling(path, "first", COST) as report:
         time.sleep(0.6)
         before = path.read_text()
         time.sleep(0.3)
         assert path.read_text() == before
+        report(1, "teacher", 10, 100)
+        time.sleep(0.2)
+        assert path.read_text() != before
 
 
 def test_a_trial_whose_process_is_gone_is_taken_over(tmp_path):

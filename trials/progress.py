@@ -81,8 +81,9 @@ def telling(path: Path, run: str, cost: list[StepCost]) -> Iterator[Report]:
         return state is not None and (state.host, state.pid, state.run) == (platform.node(), os.getpid(), run)
 
     def beat() -> None:
-        while not over.wait(_BEAT) and ours() and time.monotonic() - pace.last < _STUCK:
-            _replace(path, pace.progress())
+        while not over.wait(_BEAT) and ours():
+            if time.monotonic() - pace.last < _STUCK:  # a machine that slept goes on
+                _replace(path, pace.progress())
 
     thread = Thread(target=beat, daemon=True)
     thread.start()
