@@ -125,8 +125,8 @@ def improvement(trials: pd.DataFrame, dataset: str, convention: str) -> Picture 
         f"improvement-{dataset}",
         f"What external data change: {dataset_title(dataset)}",
         "Each arrow goes from a method without external data (marker) to the same method with it (head), at every task "
-        "size; a marker without an arrow hardly changes. Look for long arrows: up in ACC and down in FGT. The paper finds "
-        "short ones for LwF, DR and E2E and long ones for GD.",
+        "size; a marker without an arrow hardly changes. Look for long arrows: up in ACC and down in FGT. The paper "
+        "finds short ones for LwF, DR and E2E and long ones for GD.",
         figure,
     )
 
