@@ -28,7 +28,7 @@ from gd_ray.spec import EXTERNAL_FIELDS
 _BANDS = 5
 """Methods up to which bands of spread can be told apart."""
 _HEAD = 0.02
-"""Of the height of a panel: an arrow shorter than its own head would seem to point the wrong way."""
+"""Of the range of all means: an arrow shorter than its own head would seem to point the wrong way."""
 _DISTANCE = re.compile(r"-distance-(\d+)$")
 
 

@@ -34,7 +34,7 @@ def _stages_and_tasks(stages: int) -> tuple[NDArray[np.int32], NDArray[np.int32]
     return np.repeat(numbers, numbers), np.concatenate([numbers[:stage] for stage in numbers])
 
 
-def joined(first: pd.DataFrame, second: pd.DataFrame) -> pd.DataFrame:
+def concatenated(first: pd.DataFrame, second: pd.DataFrame) -> pd.DataFrame:
     """The rows of both; text stays categories."""
     if first.empty or second.empty:
         return second if first.empty else first

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from analysis.counts import COUNTS, joined, stages_from_counts
+from analysis.counts import COUNTS, concatenated, stages_from_counts
 from analysis.curves import METRICS, accuracy_matrix, curves
 from analysis.files import Filters, once, read_json_files, read_tables, trial_files
 from analysis.trial_file import TrialFile
@@ -63,7 +63,7 @@ class Results:
             files = tuple(file for file in files if file.trial_id not in told)
             known = stages_from_counts(self.counts)[["trial_id", "experiment", *self.stage_columns]]
         stages, unreadable = read_tables(self.address, files, self.stage_columns)
-        stages = _with_columns(joined(known, stages), ("trial_id", *(self.stage_columns or STAGE_COLUMNS)))
+        stages = _with_columns(concatenated(known, stages), ("trial_id", *(self.stage_columns or STAGE_COLUMNS)))
         unfinished = set(self.unfinished)
         others = [file for file in self.stage_files if file.trial_id in unfinished]
         return _with_identity(stages, self.trials, read_tables(self.address, others, _IDENTITY)[0]), unreadable

@@ -1,8 +1,8 @@
 """How far each trial is, told by the trial itself in a file of its own; the file also says who is at work on it.
 
 Two runs of one experiment into the same folders meet here: who made the file computes the trial, the other waits until
-the trial is finished, or until the file has fallen silent, and then goes on itself. A run that starts a trial again
-takes its file over at once: it knows that its former process is lost.
+the trial is finished, until what it needs of it is there, or until the file has fallen silent and it goes on itself.
+A run that starts a trial again takes its file over at once: it knows that its former process is lost.
 """
 
 import json
@@ -22,7 +22,7 @@ SILENT = 20.0
 """Seconds without a word after which whoever wrote a progress file is taken to be gone."""
 _BEAT = 2.0
 _STUCK = 900.0
-"""Seconds without a step forward after which a trial no longer says that it is at work."""
+"""Seconds without a step forward after which a trial no longer says that it is at work, until it takes one."""
 
 
 @dataclass(frozen=True)

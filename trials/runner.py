@@ -190,9 +190,11 @@ def _check_answers(address: str) -> None:
 
 def _answer(address: str, **environment: str) -> int:
     """Zero from a cluster that answers, _REFUSED from one that wants another token than it was shown."""
-    command, environment = [sys.executable, "-c", _ASK, address], {**os.environ, **environment}
+    command = [sys.executable, "-c", _ASK, address]
     try:
-        return subprocess.run(command, capture_output=True, timeout=_ANSWER, env=environment).returncode
+        return subprocess.run(
+            command, capture_output=True, timeout=_ANSWER, env={**os.environ, **environment}
+        ).returncode
     except subprocess.TimeoutExpired:
         return 1
 

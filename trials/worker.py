@@ -53,12 +53,9 @@ def run_job(
     """
     from trials.results import is_finished
 
-    if first_stage_only:
-        # A trial of another run that trains the first model goes on for long after it is there.
-        if not wait_for_turn(job.progress, job.run, needless=job.first_model.exists):
-            return
-    else:
-        wait_for_turn(job.progress, job.run)
+    # A trial of another run that trains the first model goes on for long after it is there.
+    if not wait_for_turn(job.progress, job.run, needless=lambda: first_stage_only and job.first_model.exists()):
+        return
     with telling(job.progress, job.run, spec_cost(job.spec)) as report:
         # Another run of the experiment may have finished it in the meantime.
         if not first_stage_only and is_finished(job.results, job.spec.trial_id):
