@@ -23,22 +23,23 @@ class Selection:
     quota: int
     positions: NDArray[np.int64]
     classes: NDArray[np.int64]
-    confidences: NDArray[np.float32]
+    scores: NDArray[np.float32]
+    """What they are ranked by."""
 
     def __len__(self) -> int:
         return len(self.positions)
 
 
-def select(positions: ArrayLike, classes: ArrayLike, confidences: ArrayLike, *, quota: int) -> Selection:
+def select(positions: ArrayLike, classes: ArrayLike, scores: ArrayLike, *, quota: int) -> Selection:
     """The selection from one part of the stream. Positions say which image came first."""
     position, label = np.asarray(positions, np.int64), np.asarray(classes, np.int64)
-    confidence = np.asarray(confidences)
-    order = np.lexsort((position, -confidence, label))
+    score = np.asarray(scores)
+    order = np.lexsort((position, -score, label))
     sorted_labels = label[order]
     new_class = np.r_[True, sorted_labels[1:] != sorted_labels[:-1]] if len(order) else np.empty(0, bool)
     first = np.maximum.accumulate(np.where(new_class, np.arange(len(order)), 0))
     kept = order[np.arange(len(order)) - first < quota]
-    return Selection(quota, position[kept], label[kept], confidence[kept])
+    return Selection(quota, position[kept], label[kept], score[kept])
 
 
 def merge(a: Selection, b: Selection) -> Selection:
@@ -48,7 +49,7 @@ def merge(a: Selection, b: Selection) -> Selection:
     return select(
         np.concatenate([a.positions, b.positions]),
         np.concatenate([a.classes, b.classes]),
-        np.concatenate([a.confidences, b.confidences]),
+        np.concatenate([a.scores, b.scores]),
         quota=a.quota,
     )
 
@@ -125,19 +126,16 @@ class Candidates:
 
 def candidates(plan: SamplingPlan, offsets: NDArray[np.int64], logits: NDArray[np.float32]) -> Candidates:
     """The candidates among images at these offsets of the window, from the previous model's logits."""
-    log_p = log_softmax(logits)
     if plan.several_classes:
         number, num_classes = logits.shape
         previous = select(
             np.repeat(offsets, num_classes), np.tile(np.arange(num_classes), number), logits.ravel(), quota=plan.quota
         )
     else:
-        predicted = log_p.argmax(axis=1)
-        confidence = np.exp(log_p[np.arange(len(log_p)), predicted])
-        previous = select(offsets, predicted, confidence, quota=plan.quota)
+        previous = select(offsets, logits.argmax(axis=1), log_odds(logits), quota=plan.quota)
     # Enough that those chosen for a class can be passed over.
     wanted = plan.num_ood + plan.quota * plan.num_classes if plan.ood == "prediction" else 0
-    uniform = log_p.mean(axis=1)  # minus the confidence loss
+    uniform = log_softmax(logits).mean(axis=1)  # minus the confidence loss
     return Candidates(previous, select(offsets, np.zeros(len(offsets), np.int64), uniform, quota=wanted))
 
 
@@ -176,14 +174,39 @@ def finish(plan: SamplingPlan, found: Candidates | None, window_length: int, gen
         rest = ~np.isin(least.positions, prev_offsets)
         if plan.several_classes:  # that convention does not refill the places of images taken for a class
             rest &= np.arange(len(least)) < plan.num_ood
-        ood, score = least.positions[rest][: plan.num_ood], least.confidences[rest][: plan.num_ood]
+        ood, score = least.positions[rest][: plan.num_ood], least.scores[rest][: plan.num_ood]
+    chosen_by = previous.scores[where]
     unscored = np.full(len(ood), np.nan, np.float32)
     return Sample(
         offsets=np.concatenate([prev_offsets, ood]),
         is_ood=np.arange(len(prev_offsets) + len(ood)) >= len(prev_offsets),
         classes=np.concatenate([previous.classes[where], np.full(len(ood), -1)]),
-        confidences=np.concatenate([previous.confidences[where], unscored if score is None else score]),
+        confidences=np.concatenate(
+            [
+                chosen_by if plan.several_classes else probability(chosen_by),
+                unscored if score is None else score,
+            ]
+        ),
     )
+
+
+def log_odds(logits: NDArray[np.float32]) -> NDArray[np.float32]:
+    """log p / (1 - p) of the most probable class.
+
+    It ranks as p does, also among images of which a model is so sure that p itself is rounded to 1.
+    """
+    top = logits.argmax(axis=1)
+    shifted = logits - logits.max(axis=1, keepdims=True)
+    others = np.exp(shifted)
+    others[np.arange(len(top)), top] = 0.0
+    with np.errstate(divide="ignore"):  # of a single class one is infinitely sure
+        result: NDArray[np.float32] = -np.log(others.sum(axis=1))
+    return result
+
+
+def probability(odds: NDArray[np.float32]) -> NDArray[np.float32]:
+    """p of its log odds, which are never below those of a uniform guess."""
+    return np.asarray(1 / (1 + np.exp(-odds)), np.float32)
 
 
 def log_softmax(logits: NDArray[np.float32]) -> NDArray[np.float32]:

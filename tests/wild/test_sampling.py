@@ -11,9 +11,11 @@ from gd_ray.methods import METHODS
 from gd_ray.wild.sampling import (
     candidates,
     finish,
+    log_odds,
     merge,
     merge_candidates,
     plan_sampling,
+    probability,
     sample,
     select,
 )
@@ -112,6 +114,17 @@ def test_the_papers_external_set(seed, classes, ood_ratio):
     np.testing.assert_allclose(
         sorted(by_offset[x][1] for x in kept), sorted(by_offset[x][1] for x in expected), rtol=1e-6
     )
+
+
+def test_the_more_probable_image_wins_also_where_probabilities_round_to_one():
+    # 1 - p is about exp(-margin): below half a unit in the last place of 1 from a margin of 17 on.
+    margins = [17.5, 30.0, 18.0, 95.0, 17.0]
+    logits = np.array([[margin, 0.0] for margin in margins], np.float32)
+    _, found = external("gd+ext", "paper", logits, 4, ood_ratio=0.0, block=2)
+    assert found.offsets.tolist() == [1, 3]
+    assert found.confidences.tolist() == [1.0, 1.0]
+    exact = [plain.softmax([float(value) for value in row]) for row in logits_of(0, 50, 4)]
+    np.testing.assert_allclose(probability(log_odds(logits_of(0, 50, 4))), [max(p) for p in exact], rtol=1e-6)
 
 
 @given(st.integers(0, 2**31), st.integers(1, 5))
