@@ -41,6 +41,10 @@ YOUNGER_FIELDS = {"precision": "float32"}
 """Fields that came later, and what trials from before them had; with that value they are no part of a trial's id."""
 EXTERNAL_FIELDS = ("stream", "window", "ood_ratio")
 """Fields that only methods with external data have a use for."""
+PAPERS_STREAMS = {"cifar100": "tinyimages", "imagenet32": "imagenet2011"}
+"""The stream that the paper takes for each data set."""
+VALIDATION = ("imagenet32", 0)
+"""The data set and seed on which the paper chose the OOD ratio: never among the reported trials."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,8 +105,7 @@ class TrialSpec:
         for name, low in _WHOLE.items():
             if name not in _OPTIONAL or getattr(self, name) is not None:
                 object.__setattr__(self, name, _whole(name, getattr(self, name), low))
-        if self.seed >= 2**32:
-            raise UserError(f"seed {self.seed} must be below 2**32; any smaller number does as well.")
+        check_seed(self.seed)
         for name in ("dataset", "stream"):
             if not isinstance(getattr(self, name), str) or not getattr(self, name):
                 raise UserError(f"{name} {getattr(self, name)!r} must be a name, such as {name}='glyphs'.")
@@ -185,6 +188,12 @@ class TrialSpec:
         row.update({f.name: getattr(self, f.name) for f in fields(self) if f.name != "method"})
         row.update({f"method_{f.name}": getattr(self.rules, f.name) for f in fields(Method) if f.name != "name"})
         return row
+
+
+def check_seed(seed: int) -> None:
+    """Of a trial, or of anything else that is drawn."""
+    if not 0 <= seed < 2**31:
+        raise UserError(f"seed {seed} must be at least 0 and below 2**31; any smaller number does as well.")
 
 
 def _digest(values: dict[str, Any]) -> str:

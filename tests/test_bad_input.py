@@ -49,7 +49,7 @@ def sentence(error: pytest.ExceptionInfo[UserError]) -> str:
         ("stream", "", "stream '' must be a name"),
         ("convention", None, "convention 'None' does not exist"),
         ("method", 3, "method '3' does not exist"),
-        ("seed", 2**32, r"seed 4294967296 must be below 2\*\*32"),
+        ("seed", 2**31, r"seed 2147483648 must be at least 0 and below 2\*\*31"),
         ("depth", 16.0, "depth 16.0 must be a whole number"),
         ("learning_rate", 10**400, "learning_rate 1000.* must be a finite number"),
         ("window", True, "window True must be a whole number"),

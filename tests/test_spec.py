@@ -46,7 +46,11 @@ def test_first_models_are_shared_where_the_first_stage_is_the_same():
     assert first(method="gd+ext") == first(method="lwf+ext") == first(method="gd+ext", ood_ratio=0.1)
     assert first(method="gd") != first(method="gd+ext")
     assert first(method="gd+ext") != first(method="gd+ext", stream="other")
-    assert first(method="gd") != first(method="gd", seed=1) != first(method="gd", task_size=5)
+    others = {"seed": 1, "task_size": 5, "dataset": "glyphs", "num_classes": 50, "train_per_class": 9, "depth": 10}
+    others |= {"width": 1, "dropout": 0.0, "batch_size": 64, "epoch_factor": 0.5, "learning_rate": 0.05}
+    others |= {"momentum": 0.8, "weight_decay": 0.0, "precision": "bfloat16"}
+    ids = {first(method="gd", **{name: value}) for name, value in others.items()}
+    assert len(ids | {first(method="gd")}) == len(others) + 1
 
 
 def test_a_method_of_ones_own():

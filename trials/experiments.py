@@ -11,12 +11,11 @@ from itertools import product
 
 from gd_ray.errors import unknown_name
 from gd_ray.methods import TABLES
-from gd_ray.spec import TrialSpec
+from gd_ray.spec import PAPERS_STREAMS, TrialSpec
 
 TASK_SIZES = (5, 10, 20)
 OOD_RATIOS = tuple(k / 10 for k in range(11))
 DISTANCES = tuple(range(1, 6))
-_STREAMS = {"cifar100": "tinyimages", "imagenet32": "imagenet2011"}
 _SEEDS = {"cifar100": range(10), "imagenet32": range(1, 10)}
 
 
@@ -39,7 +38,7 @@ def _grid(
         TrialSpec(
             method=method,
             dataset=dataset,
-            stream=_STREAMS[dataset],
+            stream=PAPERS_STREAMS[dataset],
             task_size=task_size,
             ood_ratio=ood_ratio,
             seed=seed,

@@ -7,13 +7,13 @@ import time
 import warnings
 from collections import Counter
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 from rich.console import Console
 
 from gd_ray.errors import UserError
+from gd_ray.filesystems import check_writable
 from gd_ray.results import StageResult
 from gd_ray.spec import TrialSpec
 from trials.cost import first_share, spec_cost, total_work
@@ -51,9 +51,12 @@ class Failure:
 
 
 def run_experiment(
-    name: str, specs: list[TrialSpec], results: str, cluster: Cluster, console: Console
+    name: str, specs: list[TrialSpec], results: str, cluster: Cluster, console: Console, command: str | None = None
 ) -> list[Failure]:
-    """Runs every trial that is not finished yet; trials of one first model after that model."""
+    """Runs every trial that is not finished yet; trials of one first model after that model.
+
+    The command that was typed is kept with the results, for who wants to do it again.
+    """
     cluster.check()
     results = results if "://" in results else os.path.abspath(results)
     storage = os.path.abspath(cluster.storage)
@@ -62,7 +65,7 @@ def run_experiment(
     run = uuid4().hex
     jobs = [Job(spec, name, results, storage, places, run) for spec in unique]
     for folder in ("results", results), ("storage", storage):
-        _check_writable(*folder)
+        check_writable(*folder)
     open_jobs = _without_finished(jobs)
     console.print(f"{name}: {len(jobs)} trials, {len(jobs) - len(open_jobs)} of them finished already.")
     if not open_jobs:
@@ -70,7 +73,7 @@ def run_experiment(
     given = fitted(cluster, _connect(cluster.address))
     for note in check_jobs(open_jobs):
         console.print(f"Note: {note}", markup=False, highlight=False, soft_wrap=True)
-    ledger = write_ledger(results, name, storage, [_ledger_row(job) for job in jobs])
+    ledger = write_ledger(results, name, storage, [_ledger_row(job) for job in jobs], command)
     with live_view(lambda: states_of(results, name, ledger), console):
         _tune(of_shared_first_models(open_jobs), given, cluster, first_stage=True)
         # Trials that another run is at come last; else the longest first, so that the last ones keep all of the
@@ -101,9 +104,9 @@ def _without_finished(jobs: list[Job]) -> list[Job]:
     """The jobs still to run; those that another experiment has finished are shared with this one."""
     done = finished(jobs[0].results)
     for job in jobs:
-        source = done.get(job.spec.trial_id)
-        if source is not None and source != job.experiment:
-            share(job.results, job.spec.trial_id, source, job.experiment)
+        sources = done.get(job.spec.trial_id)
+        if sources and job.experiment not in sources:
+            share(job.results, job.spec.trial_id, min(sources), job.experiment)
     return [job for job in jobs if job.spec.trial_id not in done]
 
 
@@ -133,18 +136,6 @@ def check_jobs(jobs: list[Job]) -> list[str]:
             check_inputs(spec, learned_data(spec, data[key]), streams.get(spec.stream))
         notes |= {str(warning.message): None for warning in caught}
     return list(notes)
-
-
-def _check_writable(name: str, folder: str) -> None:
-    if "://" in folder:
-        return
-    try:
-        Path(folder).mkdir(parents=True, exist_ok=True)
-        probe = Path(folder, f".probe-{os.getpid()}")
-        probe.touch()
-        probe.unlink()
-    except OSError as error:
-        raise UserError(f"{name} {folder!r} cannot be written ({error.strerror}); choose another folder.") from error
 
 
 def _connect(address: str | None) -> list[dict[str, float]]:

@@ -21,6 +21,8 @@ STATISTICS = Statistics((0.5070752, 0.4865489, 0.4409178), (0.2673343, 0.2564385
 def load_cifar100(root: str | Path, *, download: bool = False) -> LabelledData:
     """Reads a folder with `cifar-100-python` (downloaded and checked by torchvision) or with Parquet files."""
     folder = Path(root)
+    if folder.is_file():
+        raise UserError(f"data folder {str(folder)!r} is a file; name the folder of the data set.")
     if sorted(folder.glob("train*.parquet")) and sorted(folder.glob("test*.parquet")):
         return _from_parquet(folder)
     return _from_torchvision(folder, download)
@@ -35,13 +37,13 @@ def _from_torchvision(folder: Path, download: bool) -> LabelledData:
         if (folder / CIFAR100.base_folder).is_dir():
             raise UserError(
                 f"data folder {str(folder)!r} has a {CIFAR100.base_folder} with a wrong checksum: {_damaged(folder)}; "
-                f"delete it and fetch it again with 'gd-ray prepare cifar100'."
+                f"delete it and fetch it again with 'gd-ray prepare cifar100 FOLDER'."
             ) from error
         if download:
             raise UserError(f"CIFAR-100 cannot be downloaded to {str(folder)!r} ({error}); try again later.") from error
         raise UserError(
             f"data folder {str(folder)!r} holds neither {CIFAR100.base_folder} nor train*.parquet and test*.parquet; "
-            f"point it at one of these, or fetch it with 'gd-ray prepare cifar100'."
+            f"point it at one of these, or fetch it with 'gd-ray prepare cifar100 FOLDER'."
         ) from error
     train, test = (ImageSet.from_arrays(part.data, np.asarray(part.targets)) for part in parts)
     return LabelledData("cifar100", train, test, STATISTICS, tuple(parts[0].classes))

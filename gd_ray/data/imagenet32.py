@@ -20,7 +20,9 @@ from gd_ray.data.image_set import ImageSet, LabelledData
 from gd_ray.data.pixels import SIDE, Statistics, pixel_statistics
 from gd_ray.data.tasks import class_sets
 from gd_ray.errors import UserError
+from gd_ray.filesystems import check_writable
 from gd_ray.progress import OnProgress, counted
+from gd_ray.spec import check_seed
 from gd_ray.wild.exclusions import Exclusions
 from gd_ray.wild.on_ray import Mapper, map_with_ray
 from gd_ray.wild.parts import Chunk, Listing, Part
@@ -86,6 +88,7 @@ def prepare_imagenet32(
     wanted, folder = numbers or Numbers(), Path(out)
     if (folder / MANIFEST).exists():
         raise UserError(f"out {out!r} holds a prepared {NAME} already; choose another folder or delete it.")
+    check_seed(seed)
     with plain_errors(out):
         return _prepared(source, folder, wanted, exclude or Exclusions(), seed, mapper, on_progress)
 
@@ -106,7 +109,7 @@ def _prepared(
     _check_numbers(source, candidates, wanted)
     permutation = np.random.RandomState(seed).permutation
     drawn = [np.array(candidates[name])[permutation(len(candidates[name]))] for name in sorted(candidates)]
-    folder.mkdir(parents=True, exist_ok=True)
+    check_writable("out", str(folder))
     scratch = {split: folder / f".{split}.npy.tmp" for split in _SPLITS}
     try:
         arrays = {

@@ -16,6 +16,7 @@ from gd_ray.data.pixels import SIDE
 from gd_ray.errors import UserError
 from gd_ray.filesystems import filesystem_of
 from gd_ray.progress import OnProgress, counted
+from gd_ray.spec import check_seed
 from gd_ray.wild.exclusions import Exclusions
 from gd_ray.wild.manifest import Manifest
 from gd_ray.wild.on_ray import Mapper, map_with_ray
@@ -32,7 +33,7 @@ from gd_ray.wild.shards import (
 )
 from gd_ray.wild.sources import open_source
 from gd_ray.wild.stream import WildStream, image_array, image_column
-from gd_ray.wild.tiny_images import TinyRequest
+from gd_ray.wild.tiny_images import INDEXED, TinyRequest
 
 _NAMED = 10
 
@@ -58,6 +59,7 @@ def prepare(
     on_progress: OnProgress = lambda *_: None,
 ) -> Prepared:
     """Writes the source's images to a new stream at `out`. `tiny` says what is wanted of a tiny_images.bin."""
+    check_seed(seed)
     filesystem, root = fresh_place(out)
     asked = exclude or Exclusions()
     opened = open_source(source, exclude=asked, tiny=tiny, seed=seed)
@@ -86,7 +88,16 @@ def prepare(
             excluded=dict(sorted(sum((part.excluded for part in in_order), Counter()).items())),
             unreadable=[line for part in in_order for line in part.unreadable],
         )
-    return Prepared(stream, _unmatched(asked, stream.manifest))
+    return Prepared(stream, (*_unmatched(asked, stream.manifest), *_only_indexed(opened.exclude)))
+
+
+def _only_indexed(excluded: frozenset[str]) -> tuple[str, ...]:
+    if excluded != {INDEXED}:
+        return ()
+    return (
+        "indexes: without the words of the images only those listed are left out, not all images of their words; put "
+        "tiny_metadata.bin or tiny_index.mat beside the source, or name it with --words.",
+    )
 
 
 def _unmatched(exclude: Exclusions, manifest: Manifest) -> tuple[str, ...]:

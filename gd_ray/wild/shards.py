@@ -17,7 +17,7 @@ from pyarrow import fs
 
 from gd_ray.data.pixels import PixelSums
 from gd_ray.errors import UserError
-from gd_ray.filesystems import filesystem_of
+from gd_ray.filesystems import check_writable, filesystem_of
 from gd_ray.wild.manifest import NAME, Manifest, Shard
 from gd_ray.wild.stream import PIXELS, WildStream, image_column
 
@@ -69,6 +69,7 @@ def fresh_place(out: str) -> tuple[fs.FileSystem, str]:
 @contextmanager
 def cleared_on_failure(out: str) -> Iterator[None]:
     """Removes what earlier runs left unfinished, and what this one leaves if it fails."""
+    check_writable("out", out)
     filesystem, root = filesystem_of(out)
     _clear(filesystem, root)
     with plain_errors(out):

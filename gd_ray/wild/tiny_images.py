@@ -101,10 +101,10 @@ def tiny_parts(
     total = _records(file, RECORD)
     words = _read_words(file, request.words, total)
     indexed = _read_indexes(request.indexes, total)
-    if words is None and not len(indexed) and (exclude.named or exclude.listed):
+    if words is None and (exclude.named or exclude.listed):
         raise UserError(
             f"exclude needs the words of {file.name}: put tiny_metadata.bin or tiny_index.mat beside it or name it "
-            f"with --words, or give CIFAR-100's index file with --indexes."
+            f"with --words, or leave out --exclude and give CIFAR-100's index file with --indexes."
         )
     excluded = {INDEXED} if len(indexed) else set()
     if words is not None and len(indexed):

@@ -60,8 +60,8 @@ def test_a_prepared_stream_holds_the_sources_images_shuffled(stream):
     assert len(stream) == 1000
     assert not (whole == source).all()
     assert sorted(image.tobytes() for image in whole) == sorted(image.tobytes() for image in source)
-    moved = [k for k in range(1000) if (whole[k] == source[k]).all()]
-    assert len(moved) < 10  # about one image of a random permutation keeps its place
+    stayed = [k for k in range(1000) if (whole[k] == source[k]).all()]
+    assert len(stayed) < 10  # about one image of a random permutation keeps its place
 
 
 def test_reading_by_units_and_by_positions_agree(stream):

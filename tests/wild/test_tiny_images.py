@@ -172,6 +172,9 @@ def test_bad_files_and_requests(tmp_path):
         make(file, tmp_path / "out", images=0)
     with pytest.raises(UserError, match="exclude needs the words of tiny_images.bin"):
         make(file, tmp_path / "out", exclude=Exclusions(frozenset({"lion"})))
+    (tmp_path / "indexes").write_text("3\n")
+    with pytest.raises(UserError, match="exclude needs the words of tiny_images.bin"):
+        make(file, tmp_path / "out", exclude=Exclusions(frozenset({"lion"})), indexes=str(tmp_path / "indexes"))
     with pytest.raises(UserError, match="indexes 'nowhere' cannot be read"):
         make(file, tmp_path / "out", indexes="nowhere")
     (tmp_path / "tiny_metadata.bin").write_bytes(bytes(768 * 9))
