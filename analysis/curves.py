@@ -62,7 +62,7 @@ def _curves(stages: pd.DataFrame, sizes: tuple[int, ...]) -> pd.DataFrame:
 
 @cache
 def metric_weights(sizes: tuple[int, ...], metric: str) -> NDArray[np.float64]:
-    """weights[t, s, r], so that sum(weights[t] * accuracy) is the metric over stages 1..t+1.
+    """weights[t, s, r], so that sum(weights[t] * accuracy) is the metric of an experiment that ends at stage t+1.
 
     ACC and FGT are linear in the accuracy matrix, so their definitions in `gd_ray.metrics`, asked about each entry
     alone, say what every entry counts; thousands of trials then take one product. NaN for a single stage.

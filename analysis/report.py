@@ -45,18 +45,17 @@ def write_report(
     on_step(0.3, "tables")
     found = settings(results)
     tables = all_tables(found)
-    _write_tables(target.parent / "tables", found, tables)
+    _write_files(target.parent / "tables", _table_files(found, tables))
     on_step(0.4, "figures")
     pictures = _pictures(results, found, stream_finder(results, streams or {}))
-    folder = target.parent / "figures"
-    folder.mkdir(exist_ok=True)
-    drawn = []
+    drawn: list[str] = []
+    files: dict[str, bytes] = {}
     for k, (name, shown) in enumerate(pictures.items()):
         on_step(0.5 + 0.4 * k / len(pictures), name)
         images = page.rendered(shown.figure)
-        for kind, content in images.items():
-            (folder / f"{name}.{kind}").write_bytes(content)
+        files |= {f"{name}.{kind}": content for kind, content in images.items()}
         drawn.append(page.picture(shown, images))
+    _write_files(target.parent / "figures", files)
     on_step(0.9, "page")
     text = build_page(results, found, tables, "".join(drawn), refresh)
     temporary = target.with_name(f".{target.name}.tmp")
@@ -81,13 +80,15 @@ def _target(address: str, out: str | None) -> Path:
     if not out and "://" not in address and not Path(address).is_dir():
         raise UserError(f"results {address!r} is no folder; give the folder that 'gd-ray run --results' wrote to.")
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
+        for folder in ("tables", "figures"):
+            (target.parent / folder).mkdir(parents=True, exist_ok=True)
         probe = target.with_name(f".{target.name}.tmp")
         probe.touch()
         probe.unlink()
     except OSError as error:
         raise UserError(
-            f"report {str(target)!r} cannot be written ({error.strerror}); name another file with --out."
+            f"report {str(target)!r} cannot be written with its tables and figures ({error.strerror}: "
+            f"{error.filename!r}); name another file with --out."
         ) from error
     return target
 
@@ -106,15 +107,27 @@ def is_over(results: Results) -> bool:
     return not results.expected["state"].isin(["started", "waiting"]).any()
 
 
-def _write_tables(folder: Path, found: list[Setting], tables: list[Table]) -> None:
-    folder.mkdir(exist_ok=True)
+def _table_files(found: list[Setting], tables: list[Table]) -> dict[str, bytes]:
+    files = {}
     for table in tables:
         prefix = f"setting{found.index(table.setting) + 1}-" if len(found) > 1 else ""
         name = f"{prefix}table-{table.layout.key}"
         parts = grids(table)
-        (folder / f"{name}.csv").write_text(to_csv(table))
-        (folder / f"{name}.md").write_text("\n".join(to_markdown(part) for part in parts))
-        (folder / f"{name}.tex").write_text("\n".join(to_latex(part) for part in parts))
+        files[f"{name}.csv"] = to_csv(table).encode()
+        files[f"{name}.md"] = "\n".join(to_markdown(part) for part in parts).encode()
+        files[f"{name}.tex"] = "\n".join(to_latex(part) for part in parts).encode()
+    return files
+
+
+def _write_files(folder: Path, files: Mapping[str, bytes]) -> None:
+    """Writes the files of a report; those of an earlier one that it has no more are removed, and no others."""
+    listed = folder / ".written"
+    earlier = listed.read_text().splitlines() if listed.exists() else []
+    for name in {*earlier} - {*files}:
+        (folder / Path(name).name).unlink(missing_ok=True)
+    for name, content in files.items():
+        (folder / name).write_bytes(content)
+    listed.write_text("\n".join(files))
 
 
 def build_page(
@@ -174,7 +187,7 @@ def _what_was_run(results: Results, found: list[Setting]) -> str:
             "methods": _listed(titles[name] for name in ordered(titles)),
             "task sizes": _listed(sorted(trials["task_size"].unique())),
             "seeds": _listed(sorted(trials["seed"].unique())),
-            "differs from the paper in": "nothing" if setting.is_papers else setting.label,
+            "differs from the paper in": setting.differs or "nothing",
             "convention": setting.convention,
         }
         text += f"<h3>{heading}</h3>" + page.definitions(entries) + page.notes(setting.notes)
@@ -213,13 +226,14 @@ def _verdicts(tables: list[Table]) -> str:
             "There is nothing to compare with the paper's numbers here: they are for CIFAR-100 and ImageNet with the "
             "paper's settings."
         )
-    cells = cells.drop_duplicates(["dataset", "task_size", "method", "metric"])
+    cells = cells.drop_duplicates(["convention", "dataset", "task_size", "method", "metric"])
     counts = cells["verdict"].value_counts()
     shown = pd.DataFrame(
         {
             "method": cells["title"],
             "data": [dataset_title(name) for name in cells["dataset"]],
             "task size": cells["task_size"],
+            "convention": cells["convention"],
             "metric": [metric_title(m, c) for m, c in zip(cells["metric"], cells["convention"], strict=True)],
             "ours": [Cell(f"{v:.1f}", v) for v in cells["mean"]],
             "paper": [Cell(f"{v:.1f}", v) for v in cells["printed"]],
@@ -423,11 +437,15 @@ def _versions(results: Results) -> str:
 
 def _reproduce(results: Results) -> str:
     names = sorted(results.experiments) or sorted(results.expected["experiment"].unique())
-    lines = [f"gd-ray run {name} --results {results.address}" for name in names]
-    revisions = sorted({str(value) for value in results.trials["git_revision"].dropna()})
-    first = [f"git checkout {revision}" for revision in revisions[:1]]
-    return page.paragraph(
+    lines = results.commands or [f"gd-ray run {name} --results {results.address}" for name in names]
+    revisions = results.trials["git_revision"].dropna().value_counts()
+    first = [f"git checkout {revision}" for revision in revisions.index[:1]]
+    text = (
         "The spec of a trial alone decides its result, and its id is made from the spec. Every trial's settings are "
-        "in its row of the trials above and in the Parquet files; settings that differ from an experiment's own are "
-        "given with --set, and the same command goes on after an interruption."
-    ) + page.commands([*first, *lines, f"gd-ray report {results.address}"])
+        "in its row of the trials above and in the Parquet files. The same command goes on after an interruption."
+    )
+    if not results.commands:
+        text += " What was typed is not known here: settings that differ from an experiment's own need --set."
+    if len(revisions) > 1:
+        text += f" Trials of {len(revisions)} revisions are here; the one below has the most of them."
+    return page.paragraph(text) + page.commands([*first, *lines, f"gd-ray report {results.address}"])

@@ -1,7 +1,7 @@
 """Results as DataFrames, in one call, also while an experiment still runs."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any
 
@@ -49,6 +49,10 @@ class Results:
     """The columns of the stages to read; None for all."""
     unreadable: tuple[TrialFile, ...] = ()
     """Files of trials that cannot be read. Stage files of trials whose counts are known are not even looked at."""
+    met_unreadable: dict[TrialFile, None] = field(default_factory=dict)
+    """Files that `rows` could not read so far."""
+    commands: tuple[str, ...] = ()
+    """What was typed to run the experiments, as the ledgers tell."""
 
     @cached_property
     def stages(self) -> pd.DataFrame:
@@ -68,10 +72,10 @@ class Results:
         others = [file for file in self.stage_files if file.trial_id in unfinished]
         return _with_identity(stages, self.trials, read_tables(self.address, others, _IDENTITY)[0]), unreadable
 
-    @cached_property
+    @property
     def notes(self) -> tuple[str, ...]:
         """What a reader should know of these results, in sentences."""
-        unreadable = [*self.unreadable, *self._stages_and_unreadable[1]]
+        unreadable = [*self.unreadable, *self._stages_and_unreadable[1], *self.met_unreadable]
         return tuple(_notes(self.trials, len(self.unfinished), self.expected, unreadable))
 
     @cached_property
@@ -113,7 +117,9 @@ class Results:
         known = {trial for ids in self.experiments.values() for trial in ids}
         wanted = known if trials is None else set(trials)
         files = [file for file in once(trial_files(self.address, kind)) if file.trial_id in wanted]
-        return read_tables(self.address, files, columns, filters)[0]
+        frame, unreadable = read_tables(self.address, files, columns, filters)
+        self.met_unreadable.update(dict.fromkeys(unreadable))
+        return frame
 
 
 def load(
@@ -165,6 +171,7 @@ def load(
         stage_files=stage_files,
         stage_columns=None if stage_columns is None else tuple(stage_columns),
         unreadable=tuple(unreadable),
+        commands=tuple(dict.fromkeys(str(line) for ledger in ledgers.values() for line in ledger.get("commands", ()))),
     )
 
 
@@ -248,11 +255,7 @@ def _expected(
 def _notes(trials: pd.DataFrame, running: int, expected: pd.DataFrame, unreadable: list[TrialFile]) -> list[str]:
     notes = []
     if unreadable:
-        names = ", ".join(file.path for file in unreadable[:3]) + (", …" if len(unreadable) > 3 else "")
-        notes.append(
-            f"{counted(len(unreadable), 'file')} cannot be read and {'is' if len(unreadable) == 1 else 'are'} left "
-            f"out: {names}. Delete what cannot be read and run the same command again."
-        )
+        notes.append(unreadable_note(unreadable))
     if running:
         notes.append(
             f"{_trials(running)} not finished: the stages so far are among the stages and trials, but not in "
@@ -275,6 +278,14 @@ def _notes(trials: pd.DataFrame, running: int, expected: pd.DataFrame, unreadabl
     if lacking:
         notes.append(f"The trials lack the columns {', '.join(lacking)}; what needs them is left out.")
     return notes
+
+
+def unreadable_note(files: Sequence[TrialFile]) -> str:
+    names = ", ".join(file.path for file in files[:3]) + (", …" if len(files) > 3 else "")
+    return (
+        f"{counted(len(files), 'file')} cannot be read and {'is' if len(files) == 1 else 'are'} left out: {names}. "
+        f"Delete what cannot be read and run the same command again."
+    )
 
 
 def _trials(number: int) -> str:

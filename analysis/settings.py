@@ -6,10 +6,11 @@ from dataclasses import dataclass, fields
 import pandas as pd
 
 from analysis.results import METHOD, SPEC, Results, counted
-from gd_ray.spec import EXTERNAL_FIELDS, TrialSpec
+from gd_ray.spec import EXTERNAL_FIELDS, PAPERS_STREAMS, VALIDATION, TrialSpec
 
 _FREE = ("method", "seed", "task_size", "dataset", *EXTERNAL_FIELDS)
 COMMON = tuple(name for name in SPEC if name not in _FREE)
+_VALIDATION = "the validation split"
 _DEFAULTS = {field.name: field.default for field in fields(TrialSpec)}
 
 
@@ -20,13 +21,17 @@ class Setting:
     label: str
     """Where these settings are not the paper's."""
     convention: str
-    is_papers: bool
-    """Whether all settings are the paper's, its convention apart."""
+    differs: str
+    """What is not the paper's, external data and convention apart; empty where all is."""
     trials: pd.DataFrame
     """What tables show: for each method the main variant of its external data."""
     variants: pd.DataFrame
     """All trials of the setting, with every stream, window and OOD ratio."""
     notes: tuple[str, ...]
+
+    def is_papers(self, trials: pd.DataFrame) -> bool:
+        """Whether trials of this setting may be held against the printed numbers."""
+        return not self.differs and not _other_external(trials)
 
 
 def settings(results: Results) -> list[Setting]:
@@ -34,9 +39,10 @@ def settings(results: Results) -> list[Setting]:
     trials = results.trials
     if trials.empty:
         return []
-    groups = [group for _, group in trials.groupby(list(COMMON), observed=True, dropna=False, sort=False)]
+    validation = (trials["dataset"] == VALIDATION[0]) & (trials["seed"] == VALIDATION[1])
+    groups = trials.groupby([*COMMON, validation.rename("validation")], observed=True, dropna=False, sort=False)
     varying = [name for name in COMMON if trials[name].nunique(dropna=False) > 1]
-    found = [_setting(group, varying) for group in groups]
+    found = [_setting(group, varying, bool(validation[group.index[0]])) for _, group in groups]
     return sorted(found, key=lambda setting: -len(setting.trials))
 
 
@@ -50,18 +56,28 @@ def mixed_note(found: list[Setting]) -> str | None:
     if len(found) < 2:
         return None
     varying = [name for name in COMMON if pd.concat([s.variants[name] for s in found]).nunique(dropna=False) > 1]
+    if any(_VALIDATION in s.label for s in found):
+        varying.append("whether they are reported or for validation")
     return (
         f"The trials differ in {', '.join(varying)} and cannot be averaged: each of the {len(found)} settings has "
         f"tables and figures of its own."
     )
 
 
-def _setting(trials: pd.DataFrame, varying: list[str]) -> Setting:
+def _setting(trials: pd.DataFrame, varying: list[str], validation: bool) -> Setting:
     first = trials.iloc[0]
+    others = [name for name in COMMON if not _same(first[name], _DEFAULTS[name])]
     # The settings of a whole folder may vary in a field that is the paper's here; it is named all the same.
-    named = [name for name in COMMON if not _same(first[name], _DEFAULTS[name]) or name in varying]
-    label = ", ".join(f"{name} {_text(first[name])}" for name in named) or "the paper's settings"
+    named = [name for name in COMMON if name in others or name in varying]
+    split = [_VALIDATION] if validation else []
+    label = ", ".join([*(f"{name} {_text(first[name])}" for name in named), *split]) or "the paper's settings"
+    differs = ", ".join([*(f"{name} {_text(first[name])}" for name in others if name != "convention"), *split])
     shown, notes = _main_variant(trials)
+    for dataset, group in shown.groupby("dataset", observed=True):
+        if not differs and dataset in PAPERS_STREAMS and (other := _other_external(group)):
+            notes.append(
+                f"External data of {dataset!s} are not the paper's ({other}): no verdict on what learns from them."
+            )
     collapsed = shown[shown["collapsed"]]
     if len(collapsed):
         names = ", ".join(
@@ -71,8 +87,17 @@ def _setting(trials: pd.DataFrame, varying: list[str]) -> Setting:
             f"{counted(len(collapsed), 'trial')} collapsed, being no better than guessing in the end, and counted all "
             f"the same: {names}{', …' if len(collapsed) > 6 else ''}. They are marked † in the tables."
         )
-    is_papers = all(_same(first[name], _DEFAULTS[name]) for name in COMMON if name != "convention")
-    return Setting(label, str(first["convention"]), is_papers, shown, trials, tuple(notes))
+    return Setting(label, str(first["convention"]), differs, shown, trials, tuple(notes))
+
+
+def _other_external(trials: pd.DataFrame) -> str:
+    """What of the external data of trials of one data set is not the paper's."""
+    external = trials[uses_external(trials)]
+    if external.empty:
+        return ""
+    papers = {**_DEFAULTS, "stream": PAPERS_STREAMS.get(str(external["dataset"].iloc[0]))}
+    others = {name: external[name][external[name] != papers[name]].unique() for name in EXTERNAL_FIELDS}
+    return ", ".join(f"{name} {_listed(values)}" for name, values in others.items() if len(values))
 
 
 def _same(value: object, default: object) -> bool:
@@ -117,7 +142,7 @@ def _main_variant(trials: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
 
 
 def _most_common(trials: pd.DataFrame, names: Iterable[str]) -> pd.Series | None:
-    """The values that the most (method, task size) cells have, then the most trials, then those nearest the paper's."""
+    """The values that the most (method, task size) cells have, then those nearest the paper's, then the most trials."""
     if trials.empty:
         return None
     names = list(names)

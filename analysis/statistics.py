@@ -1,6 +1,7 @@
 """Honest statistics over few seeds, as pure functions over arrays.
 
-Seeds are shared between methods (same class order, same first model), so methods are compared seed by seed.
+Seeds are shared between methods (same class order, and the same first model where both learn with external data or
+both without), so methods are compared seed by seed.
 """
 
 from collections.abc import Callable, Sequence

@@ -6,20 +6,33 @@ from analysis.results import Results
 from gd_ray.errors import UserError
 from gd_ray.wild.stream import WildStream
 
-FindStream = Callable[[str], WildStream | None]
+FindStream = Callable[[str, int], WildStream | None]
+"""Told the name of a stream and how many images it must have at least."""
 
 
 def stream_finder(results: Results, places: Mapping[str, str]) -> FindStream:
     """Opens streams by name: where `places` says, or in the storage of the run, or in streams/NAME; None if nowhere."""
+    named = sorted(results.trials["stream"].unique())
+    for name in places:
+        if named and name not in named:
+            raise UserError(
+                f"--stream {name}={places[name]} is a stream of no trial here; they have {', '.join(named)}."
+            )
 
-    def find(name: str) -> WildStream | None:
+    def find(name: str, least: int) -> WildStream | None:
         if name in places:
             found = _opened(places[name])
             if found is None:
                 raise UserError(f"--stream {name}={places[name]} holds no prepared stream; check the folder.")
+            if len(found) < least:
+                raise UserError(
+                    f"--stream {name}={places[name]} has {len(found)} images, but trials took image {least - 1}; name "
+                    f"the stream that they were run with."
+                )
             return found
         candidates = [f"{storage}/streams/{name.replace(':', '-')}" for storage in results.storage]
-        return next((found for place in [*candidates, f"streams/{name}"] if (found := _opened(place))), None)
+        opened = (_opened(place) for place in [*candidates, f"streams/{name}"])
+        return next((found for found in opened if found is not None and len(found) >= least), None)
 
     return find
 

@@ -10,7 +10,6 @@ import pandas as pd
 from analysis import statistics
 from analysis.published import PRINTED, TRIALS, Printed
 from analysis.settings import Setting
-from gd_ray.errors import unknown_name
 from gd_ray.methods import METHODS
 
 MARGIN = 1.0
@@ -101,13 +100,6 @@ class Table:
     notes: tuple[str, ...]
 
 
-def layout_named(key: str) -> Layout:
-    """The layout of a table, or a sentence with the nearest name."""
-    if key not in LAYOUTS:
-        raise unknown_name("table", key, LAYOUTS)
-    return LAYOUTS[key]
-
-
 def own_methods(setting: Setting) -> Layout | None:
     """A table of the methods that are none of the paper's, beside those of its Table 1 that they can be compared to."""
     own = [method for method in setting.trials["method"].unique() if method not in METHODS]
@@ -185,7 +177,7 @@ def _cell(setting: Setting, trials: pd.DataFrame, metric: str) -> dict[str, obje
     printed = _printed(first["dataset"], int(first["task_size"]), first["method"], metric)
     mean = values.mean()
     verdict = ""
-    if printed is not None and setting.is_papers:
+    if printed is not None and setting.is_papers(trials):
         n = TRIALS[first["dataset"]]
         verdict = statistics.equivalence(
             values, printed.mean, margin=MARGIN, printed_sd=printed.sd, printed_n=n
@@ -223,9 +215,9 @@ def _remarks(setting: Setting, frame: pd.DataFrame) -> list[str]:
         few = seeds[seeds["n"] < seeds["n"].max()]
         names = ", ".join(f"{row.title} at {row.task_size} (n = {row.n})" for row in few.head(6).itertuples())
         notes.append(f"Some cells have fewer seeds than others: {names}{', …' if len(few) > 6 else ''}.")
-    if frame["printed"].notna().any() and not setting.is_papers:
+    if frame["printed"].notna().any() and setting.differs:
         notes.append(
-            f"These are not the paper's settings ({setting.label}), so that differences from its numbers are no "
+            f"These are not the paper's settings ({setting.differs}), so that differences from its numbers are no "
             f"verdict."
         )
     if frame["printed"].notna().any() and setting.convention == "paper":

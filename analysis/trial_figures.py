@@ -169,11 +169,11 @@ def confidence_histograms(results: Results, trials: pd.DataFrame, dataset: str) 
 def contact_sheet(results: Results, trials: pd.DataFrame, dataset: str, images: FindStream) -> Picture | None:
     """The most confident images that Algorithm 2 sampled for each class at the last stage."""
     trial = _sampling_trial(trials)
-    stream = images(str(trial["stream"])) if trial is not None else None
-    if trial is None or stream is None:
+    samples = results.rows("samples", [str(trial["trial_id"])]) if trial is not None else pd.DataFrame()
+    if trial is None or samples.empty:
         return None
-    samples = results.rows("samples", [str(trial["trial_id"])])
-    if samples.empty:
+    stream = images(str(trial["stream"]), int(samples["position"].max()) + 1)
+    if stream is None:
         return None
     last = samples[samples["stage"] == samples["stage"].max()]
     best = last[last["source"] == "previous"].sort_values("confidence", ascending=False, kind="stable")

@@ -6,7 +6,7 @@ import subprocess
 import sys
 import zlib
 from html.parser import HTMLParser
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +25,7 @@ from analysis.trial_figures import confusion_matrix
 from gd_ray.data.pixels import Statistics
 from gd_ray.errors import UserError
 from gd_ray.methods import TABLES, Method
+from gd_ray.spec import TrialSpec
 from gd_ray.wild.manifest import Manifest, Shard
 from gd_ray.wild.stream import WildStream, image_column
 from trials.cli import main
@@ -122,6 +123,7 @@ def test_the_page_has_every_part_and_closes_every_tag(made):
         "Trials",
         "Failures",
         "Versions and machines",
+        "How to reproduce",
     ):
         assert name in headings
     ids = [attributes["id"] for _, attributes in reader.tags if "id" in attributes]
@@ -176,7 +178,7 @@ def test_files_beside_the_report(folder, made):
 def test_figures_show_the_numbers(folder):
     results = analysis.load(str(folder))
     (setting,) = settings(results)
-    pictures = {shown.name: shown for shown in all_pictures(results, setting, lambda name: None)}
+    pictures = {shown.name: shown for shown in all_pictures(results, setting, lambda *_: None)}
     assert "samples-glyphs" not in pictures  # no stream at hand
     axes = pictures["incremental-glyphs-2"].figure.axes[0]
     line = next(line for line in axes.lines if line.get_label() == "GD")
@@ -206,11 +208,62 @@ def test_confusion_matrix_in_the_order_learned():
 def test_streams_are_found_by_name(folder):
     results = analysis.load(str(folder))
     address = f"{results.storage[0]}/streams/glyphs-200"
-    found = [stream_finder(results, {})("glyphs:200"), stream_finder(results, {"other": address})("other")]
+    name, other = "glyphs:200", "imagenet2011-distance-1"
+    found = [stream_finder(results, {})(name, 200), stream_finder(results, {other: address})(other, 200)]
     assert all(isinstance(stream, WildStream) and stream.address == address for stream in found)
-    assert stream_finder(results, {})("nowhere") is None
-    with pytest.raises(UserError, match="--stream wild=nowhere holds no prepared stream"):
-        stream_finder(results, {"wild": "nowhere"})("wild")
+    assert stream_finder(results, {})("nowhere", 1) is None
+    assert stream_finder(results, {})(name, 201) is None  # another stream of the same name
+    with pytest.raises(UserError, match="--stream glyphs:200=nowhere holds no prepared stream"):
+        stream_finder(results, {name: "nowhere"})(name, 1)
+    with pytest.raises(UserError, match="has 200 images, but trials took image 200; name the stream"):
+        stream_finder(results, {name: address})(name, 201)
+    with pytest.raises(UserError, match="--stream wild=nowhere is a stream of no trial here; they have glyphs:200"):
+        stream_finder(results, {"wild": "nowhere"})
+
+
+def test_how_to_reproduce_tells_what_was_typed(tmp_path):
+    write_made(str(tmp_path), "mine", made_spec("gd", 0), right(0, 0))
+    path, _ = report.write_report(str(tmp_path))
+    assert f"gd-ray run mine --results {tmp_path}" in path.read_text()
+    assert "What was typed is not known here" in path.read_text()
+    for command in ("gd-ray run mine.yaml --set seed=0", "gd-ray run mine.yaml", "gd-ray run mine.yaml"):
+        write_ledger(str(tmp_path), "mine", "storage", [], command)
+    path, results = report.write_report(str(tmp_path))
+    assert results.commands == ("gd-ray run mine.yaml --set seed=0", "gd-ray run mine.yaml")
+    assert "gd-ray run mine.yaml --set seed=0\n" in path.read_text()
+    assert "not known here" not in path.read_text()
+
+
+def test_files_of_an_earlier_report_go_and_others_stay(tmp_path):
+    for method in ("gd", "baseline"):
+        write_made(str(tmp_path), "x", made_spec(method, 0), right(0, 0))
+    report.write_report(str(tmp_path))
+    (tmp_path / "tables" / "notes.md").write_text("mine")
+    assert (tmp_path / "tables" / "table-1.md").exists()
+    write_made(str(tmp_path), "x", made_spec("gd", 0, convention="released"), right(0, 0))
+    report.write_report(str(tmp_path))
+    names = {path.name for path in (tmp_path / "tables").iterdir()}
+    assert {"notes.md", "setting1-table-1.md"} <= names
+    assert "table-1.md" not in names
+
+
+def test_both_conventions_have_verdicts(tmp_path):
+    for convention in ("paper", "released"):
+        for method, seed in product(("gd", "baseline"), range(2)):
+            spec = TrialSpec(method=method, seed=seed, task_size=20, convention=convention)
+            write_made(str(tmp_path), "x", spec, right(0, seed))
+    text = report.write_report(str(tmp_path))[0].read_text()
+    verdicts = text.split("<caption>Each cell against the paper")[1].split("</table>")[0]
+    assert verdicts.count(">paper</td>") == 4
+    assert verdicts.count(">released</td>") == 4
+
+
+def test_samples_that_cannot_be_read_are_told(tmp_path):
+    trial = write_made(str(tmp_path), "x", made_spec("gd+ext", 0), right(0, 0))
+    file = tmp_path / "samples" / "experiment=x" / f"{trial}.parquet"
+    file.write_bytes(b"PAR1")
+    text = report.write_report(str(tmp_path))[0].read_text()
+    assert f"1 file cannot be read and is left out: {file}" in text
 
 
 def test_watching_ends_with_the_experiment(tmp_path):

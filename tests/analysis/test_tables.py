@@ -2,6 +2,7 @@
 
 import math
 
+import pyarrow.parquet as pq
 import pytest
 from made import made_spec, write_made
 from rich.console import Console
@@ -9,8 +10,7 @@ from rich.console import Console
 import analysis
 from analysis.formats import grids, latex, to_csv, to_html, to_latex, to_markdown, to_terminal
 from analysis.settings import mixed_note, settings
-from analysis.tables import LAYOUTS, all_tables, fill, gap_closed, layout_named
-from gd_ray.errors import UserError
+from analysis.tables import LAYOUTS, all_tables, fill, gap_closed
 from gd_ray.methods import TABLES, Method
 from gd_ray.spec import TrialSpec
 from trials.summary import accuracy_table
@@ -133,6 +133,37 @@ def test_other_settings_get_no_verdict(tmp_path):
     assert any("not the paper's settings (epoch_factor 0.5)" in note for note in table.notes)
 
 
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"stream": "other"}, "stream other"),
+        ({"window": 50_000, "ood_ratio": 0.3}, "window 50000, ood_ratio 0.3"),
+    ],
+)
+def test_other_external_data_get_no_verdict(tmp_path, changes, says):
+    for seed in range(2):
+        for method in ("gd", "gd+ext"):
+            spec, right = papers(method, seed, 67 + seed, **changes)
+            write_made(str(tmp_path), "x", spec, right)
+    (setting,) = settings(analysis.load(str(tmp_path)))
+    table = fill(LAYOUTS["1"], setting)
+    assert cell(table, "gd", "acc")["verdict"] == "undecided"
+    assert cell(table, "gd+ext", "acc")["verdict"] == ""
+    assert any(f"External data of cifar100 are not the paper's ({says})" in note for note in setting.notes)
+
+
+def test_the_validation_split_is_never_averaged_with_reported_trials(tmp_path):
+    for seed in range(4):
+        spec, right = papers("gd+ext", seed, 60 + seed, dataset="imagenet32", stream="imagenet2011")
+        write_made(str(tmp_path), "x", spec, right)
+    reported, validation = settings(analysis.load(str(tmp_path)))
+    assert cell(fill(LAYOUTS["1"], reported), "gd+ext", "acc")["seeds"] == (1, 2, 3)
+    assert cell(fill(LAYOUTS["1"], reported), "gd+ext", "acc")["verdict"] != ""
+    assert validation.label == validation.differs == "the validation split"
+    assert cell(fill(LAYOUTS["1"], validation), "gd+ext", "acc")["verdict"] == ""
+    assert "whether they are reported or for validation" in mixed_note([reported, validation])
+
+
 def test_mixed_settings_are_never_averaged(folder):
     write(folder, "gd", 0, (10, 10), convention="released")
     write(folder, "gd", 1, (20, 20), learning_rate=0.5)
@@ -235,11 +266,6 @@ def test_csv_has_full_precision(folder):
     assert frame["mean"].tolist() == pytest.approx(table.frame["mean"].tolist(), abs=1e-12)
 
 
-def test_an_unknown_table():
-    with pytest.raises(UserError, match="table '11' does not exist; did you mean '1'"):
-        layout_named("11")
-
-
 def test_the_table_at_the_end_of_a_run_averages_seeds_and_nothing_else(tmp_path):
     for changes in ({}, {"epoch_factor": 0.5}, {"convention": "released"}):
         for seed in range(2):
@@ -252,3 +278,29 @@ def test_the_table_at_the_end_of_a_run_averages_seeds_and_nothing_else(tmp_path)
         ("1.0", "released"),
     ]
     assert columns["OOD ratio"] == ["", "", ""]
+
+
+@pytest.mark.parametrize("old_first", [True, False])
+def test_trials_too_old_to_tell_a_field_are_averaged_with_their_like(tmp_path, old_first):
+    specs = [made_spec("gd", seed, precision=p) for p in ("float32", "bfloat16") for seed in range(2)]
+    for spec in specs:
+        write_made(str(tmp_path), "mine", spec, lambda s, r, spec=spec: 80 if spec.precision == "float32" else 40)
+    files = sorted((tmp_path / "trials" / "experiment=mine").iterdir())
+    old = next(file for file in (files if old_first else files[::-1]) if file.stem in {s.trial_id for s in specs[:2]})
+    pq.write_table(pq.ParquetFile(old).read().drop_columns(["precision"]).replace_schema_metadata(), old)
+    columns = {column.header: list(column.cells) for column in accuracy_table(str(tmp_path), "mine").columns}
+    assert dict(zip(columns["precision"], columns["ACC ↑"], strict=True)) == {
+        "bfloat16": "40.0 ± 0.0",
+        "float32": "80.0 ± 0.0",
+    }
+    assert columns["n"] == ["2", "2"]
+
+
+def test_the_table_at_the_end_of_a_run_names_what_cannot_be_read(tmp_path):
+    for seed in range(2):
+        write_made(str(tmp_path), "mine", made_spec("gd", seed), lambda s, r: 50)
+    broken = tmp_path / "trials" / "experiment=mine" / f"{made_spec('gd', 0).trial_id}.parquet"
+    broken.write_bytes(broken.read_bytes()[:100])
+    table = accuracy_table(str(tmp_path), "mine")
+    assert list(table.columns[-1].cells) == ["1"]
+    assert f"1 file cannot be read and is left out: {broken}. Delete what cannot be read" in str(table.caption)
