@@ -44,7 +44,7 @@ bench-analysis: $(READY)
 bench-train: $(READY)
 	$(BIN)/python tests/benchmarks/bench_train.py
 
-lock:  ## resolve the newest versions again and pin them
+lock: $(READY)  ## resolve the newest versions again and pin them
 	$(BIN)/uv pip compile --quiet --upgrade --python-version 3.11 --extra dev --no-emit-index-url --no-header \
 	  --no-annotate pyproject.toml --output-file requirements.lock
 

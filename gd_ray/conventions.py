@@ -1,7 +1,10 @@
 """The two readings of the method: the paper's text, and the authors' released program.
 
 Each field is one place where the program differs from the text. Code asks for the field, never for the
-convention's name.
+convention's name. Accidents of the program are not copied: reserved labels of external images that late in a run pick
+up the balance weight of the last two classes; data weighting throughout that takes all external images and those of
+every other eight classes for OOD and spreads them over all classes; and a fine-tuning of Table 3's teacher with the
+confidence loss that asks for unsure answers to labelled images too.
 """
 
 from dataclasses import dataclass

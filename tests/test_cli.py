@@ -28,6 +28,7 @@ def test_list_names_every_method():
 
     found = gd_ray("list").stdout
     assert all(f" {name} " in found for name in METHODS)
+    assert "ood_ratio=0.7" in found  # the fields of a trial
 
 
 def test_prepare_makes_a_stream_and_tells_about_it(tmp_path):
@@ -59,8 +60,17 @@ def test_prepare_makes_a_stream_and_tells_about_it(tmp_path):
         (("run", "smoke", "--address", "ray://host:10001"), "--address 'ray://host:10001' is no cluster's own address"),
         (("run", "smoke", "--results", "/proc/no"), "results '/proc/no' cannot be written"),
         (("plan", "smoke", "--where", "seed=9"), "--where seed=9 leaves no trial"),
+        (("plan", "smoke", "--at-once", "0"), "--at-once 0 must be at least 1"),
+        (("plan", "smoke", "--images-per-second", "nan"), "--images-per-second nan must be a number above 0"),
+        (("plan", "smoke", "--results", "foo://x"), "address 'foo://x' cannot be opened"),
+        (("plan", "smoke", "--set", "dataset=cifar10"), "dataset 'cifar10' does not exist; did you mean 'cifar100'?"),
+        (("run", "smoke", "--gpus", "inf"), "--gpus inf is more than any machine has; lower it."),
         (("status", "nowhere"), "results 'nowhere' holds no experiment"),
         (("prepare", "nowhere", "out"), "source 'nowhere' does not exist"),
+        (("prepare", "glyphs:10", "/proc/no"), "out '/proc/no' cannot be written"),
+        (("prepare", "glyphs:10", "out", "--seed", "-1"), "seed -1 must be at least 0"),
+        (("prepare", "imagenet32", "glyphs:10", "out", "--seed", "-1"), "seed -1 must be at least 0"),
+        (("prepare", "cifar100", "/dev/null/no"), "CIFAR-100 cannot be downloaded to"),
     ],
 )
 def test_a_mistake_is_one_sentence_and_exit_code_2(arguments, says, tmp_path):
@@ -69,6 +79,39 @@ def test_a_mistake_is_one_sentence_and_exit_code_2(arguments, says, tmp_path):
     assert done.stderr.startswith("gd-ray: ")
     assert says in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+def test_a_trial_that_failed_is_told_and_the_exit_code_is_1(tmp_path, monkeypatch, capsys):
+    from trials import cli, runner
+    from trials.experiments import experiment_named
+
+    (spec,) = [spec for spec in experiment_named("smoke").specs() if spec.rules.name == "gd"]
+    typed = []
+
+    def failing(name, specs, results, cluster, console, command):
+        typed.append(command)
+        return [runner.Failure(spec, "ValueError: [bad]", "error.txt")]
+
+    monkeypatch.setattr(runner, "run_experiment", failing)
+    monkeypatch.setattr(
+        sys, "argv", ["gd-ray", "run", "smoke", "--where", "method=gd,dr", "--results", str(tmp_path / "my results")]
+    )
+    with pytest.raises(SystemExit) as stopped:
+        cli.main()
+    assert stopped.value.code == 1
+    told = capsys.readouterr().out
+    assert "Failed: GD, seed 0: ValueError: [bad] (log: error.txt)" in told
+    assert "2 trials are not finished; the same command goes on with them." in told
+    assert typed == [f"gd-ray run smoke --where method=gd,dr --results '{tmp_path}/my results'"]
+
+
+def test_a_ledger_that_cannot_be_read_is_told(tmp_path):
+    (tmp_path / "ledger").mkdir()
+    for content in ("{", "{}"):
+        (tmp_path / "ledger" / "smoke.json").write_text(content)
+        done = gd_ray("status", str(tmp_path))
+        assert done.returncode == 2
+        assert "has a ledger/smoke.json that cannot be read; 'gd-ray run smoke' with the same options" in done.stderr
 
 
 def test_a_cluster_that_does_not_answer_is_told_within_ten_seconds(tmp_path):

@@ -3,7 +3,7 @@ import pytest
 from gd_ray.errors import UserError
 from gd_ray.methods import TABLES
 from trials.experiments import EXPERIMENTS, experiment_named
-from trials.grid import read_grid, selected, with_settings
+from trials.grid import read_grid, selected, unique, with_settings
 
 
 def specs(name):
@@ -42,18 +42,25 @@ def test_the_papers_sizes_are_the_defaults_everywhere():
 def test_settings_and_conditions():
     found = selected(specs("table1"), ["dataset=cifar100", "seed=0,1", "method=gd,gd+ext", "task_size=10"])
     assert len(found) == 4
-    swept = with_settings(found, ["ood_ratio=0.5,0.6", "epoch_factor=0.1"])
+    swept = unique(with_settings(found, ["ood_ratio=0.5,0.6", "epoch_factor=0.1"]))
     assert len(swept) == 2 + 4  # the ratio does not matter to gd
     assert {spec.epoch_factor for spec in swept} == {0.1}
 
 
+@pytest.mark.parametrize("ratio", ["0.5", "0.6"])
+def test_conditions_do_not_depend_on_the_order_of_settings(ratio):
+    swept = with_settings(specs("smoke"), ["ood_ratio=0.5,0.6"])
+    assert len(unique(selected(swept, [f"ood_ratio={ratio}"]))) == len(specs("smoke"))
+
+
 def test_a_grid_from_yaml(tmp_path):
     file = tmp_path / "mine.yaml"
-    file.write_text("method: [gd, gd+ext]\nseed: [0, 1, 2]\ntask_size: 20\n")
+    file.write_text("method: [gd, gd+ext]\nseed: [0, 1, 2]\ntask_size: 20\nweight_decay: 5e-4\ntrain_per_class: none\n")
     name, found = read_grid(str(file))
     assert name == "mine"
     assert len(found) == 6
     assert {spec.task_size for spec in found} == {20}
+    assert {(spec.weight_decay, spec.train_per_class) for spec in found} == {(0.0005, None)}
 
 
 @pytest.mark.parametrize(
@@ -73,8 +80,8 @@ def test_bad_settings(entry, says):
 def test_bad_grids(tmp_path):
     with pytest.raises(UserError, match="experiment 'tabel2' does not exist; did you mean 'table2'"):
         experiment_named("tabel2")
-    with pytest.raises(UserError, match="leaves no trial"):
-        selected(specs("smoke"), ["seed=77"])
+    with pytest.raises(UserError, match="--where seed=77 leaves no trial; here seed is 0.$"):
+        selected(specs("smoke"), ["method=gd,dr", "seed=77"])
     with pytest.raises(UserError, match="names 'seed' twice"):
         with_settings(specs("smoke"), ["seed=1", "seed=2"])
     with pytest.raises(UserError, match="cannot be read"):
@@ -88,6 +95,18 @@ def test_bad_grids(tmp_path):
     (tmp_path / "key.yaml").write_text("metod: gd")
     with pytest.raises(UserError, match="did you mean 'method'"):
         read_grid(str(tmp_path / "key.yaml"))
+    (tmp_path / "empty.yaml").write_text("method: []\nseed: 1")
+    with pytest.raises(UserError, match="has no value for 'method'; give one, or leave 'method' out"):
+        read_grid(str(tmp_path / "empty.yaml"))
+    (tmp_path / "twice.yaml").write_text("seed: 1\nseed: 2")
+    with pytest.raises(UserError, match="names 'seed' twice; give all its values at once"):
+        read_grid(str(tmp_path / "twice.yaml"))
+    (tmp_path / "nested.yaml").write_text("seed: [[1, 2]]")
+    with pytest.raises(UserError, match="seed .* must be a whole number"):
+        read_grid(str(tmp_path / "nested.yaml"))
+    (tmp_path / "latin.yaml").write_bytes("dataset: é".encode("latin1"))
+    with pytest.raises(UserError, match="is no YAML"):
+        read_grid(str(tmp_path / "latin.yaml"))
 
 
 def test_table_rows_are_the_papers():

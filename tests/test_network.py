@@ -19,7 +19,7 @@ def test_wrn_16_2_is_the_papers():
     model = network(depth=16, width=2, classes=100)
     assert sum(p.numel() for p in model.parameters()) == 703_284 == 690_384 + 12_900  # shared + head of 100 classes
     convolutions = [m for m in model.modules() if isinstance(m, torch.nn.Conv2d) and m.kernel_size == (3, 3)]
-    assert len(convolutions) + 1 == 16 - 2  # 13 and the head; three 1x1 shortcuts complete WRN's count of 16
+    assert len(convolutions) == 16 - 3  # the three 1x1 shortcuts complete WRN's count
     assert [block.conv2.out_channels for block in model.blocks] == [32, 32, 64, 64, 128, 128]
     assert model(images(2)).shape == (2, 100)
 

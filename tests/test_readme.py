@@ -14,7 +14,10 @@ def test_the_recipes_of_plain_pandas(tmp_path, monkeypatch, capsys):
     from made import write_made
 
     spec = TrialSpec(method="gd+ext", num_classes=4, task_size=2)
-    write_made(str(tmp_path / "results"), "x", spec, lambda stage, task: 80 - 10 * (stage - task))
+    for experiment in ("x", "y"):  # which share the trial
+        write_made(str(tmp_path / "results"), experiment, spec, lambda stage, task: 80 - 10 * (stage - task))
+    other = TrialSpec(method="gd+ext", num_classes=4, task_size=2, seed=1)
+    write_made(str(tmp_path / "results"), "x", other, lambda stage, task: 90 - 10 * (stage - task))
     monkeypatch.chdir(tmp_path)
     recipes = re.findall(r"```pandas\n(.*?)```", README, re.DOTALL)
     assert len(recipes) == 3
@@ -23,10 +26,9 @@ def test_the_recipes_of_plain_pandas(tmp_path, monkeypatch, capsys):
         assert "gd_ray" not in recipe
         exec(recipe, {})
         shown.append(capsys.readouterr().out)
-    assert "0.75" in shown[0]  # ACC: stage 2 has 0.7 and 0.8
-    assert "0.8" in shown[1]
-    assert "0.7" in shown[1]
-    assert "0.75" in shown[2]  # mean confidence of 0.9, 0.8, 0.7 and 0.6
+    assert "0.8  0.070711" in shown[0]  # ACC: 0.75 and 0.85, each once
+    assert "0.85  0.75" in shown[1]  # the first task after stages 1 and 2
+    assert "4.0  0.75" in shown[2]  # confidences of 0.9, 0.8, 0.7 and 0.6
 
 
 def test_the_notebook_example(capsys):

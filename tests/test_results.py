@@ -56,8 +56,9 @@ def test_every_loss_has_a_column(result, results):
 
 
 def test_a_trial_of_two_experiments_is_run_once_and_stands_in_both(result, results):
-    assert finished(str(results)) == {result.spec.trial_id: "mine"}
+    assert finished(str(results)) == {result.spec.trial_id: {"mine"}}
     share(str(results), result.spec.trial_id, "mine", "other")
+    assert finished(str(results)) == {result.spec.trial_id: {"mine", "other"}}
     both = pd.read_parquet(results / "stages")
     assert set(both["experiment"]) == {"mine", "other"}
     assert len(both) == 12

@@ -1,6 +1,7 @@
 """Experiments on Ray Tune: results equal to single-process runs, and nothing lost when something dies."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -150,6 +151,17 @@ def test_a_second_run_computes_nothing_and_another_experiment_shares(finished_ru
     assert len(after) == len(before) + 1
     for kind in KINDS:
         assert (folder / "results" / kind / "experiment=other" / f"{specs[0].trial_id}.parquet").exists()
+    assert run("other", specs[:1], folder) == []
+    assert {path: path.stat().st_mtime_ns for path in after} == after  # nothing is copied a second time
+    (folder / "results" / "samples" / "experiment=other" / f"{specs[0].trial_id}.parquet").unlink()
+    (folder / "results" / "trials" / "experiment=mine" / f"{specs[0].trial_id}.parquet").rename(folder / "kept")
+    assert run("third", specs[:1], folder) == []  # what somebody deleted is not missed
+    assert {path.parent.parent.name for path in (folder / "results").rglob("experiment=third/*")} == {*KINDS} - {
+        "samples"
+    }
+    (folder / "kept").rename(folder / "results" / "trials" / "experiment=mine" / f"{specs[0].trial_id}.parquet")
+    for kind in KINDS:
+        shutil.rmtree(folder / "results" / kind / "experiment=third", ignore_errors=True)
 
 
 def test_a_trial_that_scores_its_window_itself_gives_the_same_rows(finished_run):

@@ -1,6 +1,7 @@
 """The command line, `gd-ray`. Torch and Ray are imported only by the commands that need them."""
 
 import os
+import shlex
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -8,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from gd_ray.errors import UserError
+from gd_ray.errors import UserError, unknown_name
 from gd_ray.wild.hierarchy import WORDNET
 from trials.options import Cluster
 
@@ -27,7 +28,7 @@ def demo() -> None:
     Drawn characters are learned task by task. Oracle keeps all data, Baseline only a coreset; E2E and GD distil the
     previous model; GD+ext also samples unlabeled characters from a stream, scored by Ray Data. The table shows the
     average incremental accuracy (ACC, higher is better) and the average forgetting (FGT, lower is better). It is
-    'gd-ray run demo --scorers 1'; its Parquet results are in results/demo, with figures and a report.
+    'gd-ray run demo --scorers 1 --results results/demo --storage storage/demo', and then 'gd-ray report results/demo'.
     """
     left = _run(Selection("demo", results="results/demo"), Cluster(storage="storage/demo", scorers=1))
     report("results/demo")
@@ -169,8 +170,8 @@ _PREPARED: dict[str, Callable[..., None]] = {
 class Selection:
     """Which trials."""
 
-    name: tyro.conf.Positional[str]
-    """An experiment from 'gd-ray list', or a YAML file with 'key: [values]' for fields of a trial."""
+    name: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="NAME")]
+    """An experiment from 'gd-ray list', or a YAML file with 'key: [values]' for the fields that it lists too."""
     set: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
     """Change a field of every trial, as key=value or key=value,value for a grid; may be repeated."""
     where: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
@@ -179,12 +180,15 @@ class Selection:
     """Folder or address of the Parquet results."""
 
     def specs(self) -> "tuple[str, list[TrialSpec]]":
-        from trials.grid import read_grid, selected, with_settings
+        from trials.grid import read_grid, selected, unique, with_settings
+        from trials.sources import DATASETS
 
         name, specs = read_grid(self.name)
-        return name, selected(with_settings(specs, self.set), self.where) if self.where else with_settings(
-            specs, self.set
-        )
+        found = unique(selected(with_settings(specs, self.set), self.where))
+        for dataset in {spec.dataset: None for spec in found}:
+            if dataset not in DATASETS:
+                raise unknown_name("dataset", dataset, DATASETS)
+        return name, found
 
 
 def run(selection: tyro.conf.OmitArgPrefixes[Selection], cluster: tyro.conf.OmitArgPrefixes[Cluster]) -> None:
@@ -212,7 +216,8 @@ def _run(selection: Selection, cluster: Cluster) -> int:
 
     name, specs = selection.specs()
     console = Console()
-    failures = run_experiment(name, specs, selection.results, cluster, console)
+    command = shlex.join(["gd-ray", *sys.argv[1:]])
+    failures = run_experiment(name, specs, selection.results, cluster, console, command)
     for failure in failures:
         text = f"Failed: {failure.spec.rules.title}, seed {failure.spec.seed}: {failure.error} (log: {failure.log})"
         console.print(text, markup=False, soft_wrap=True)
@@ -285,7 +290,7 @@ def report(
         results: The folder or address that 'gd-ray run --results' writes to.
         out: The HTML file; report.html in the results folder without it (here, for an address).
         open: Show it in the browser.
-        watch: Write it anew until every trial is done; the page reloads itself.
+        watch: Write it anew until every trial is done or has failed; the page reloads itself.
         every: Seconds between two reports of --watch.
         stream: Where a prepared stream lies, as name=folder, to show images from it; may be repeated.
     """
@@ -325,11 +330,14 @@ def report(
 
 
 def list_methods() -> None:
-    """List every experiment, and every method and ablation of the paper with the tables they stand in."""
+    """List every experiment, every method and ablation of the paper, and the fields of a trial."""
+    from dataclasses import fields
+
     from rich.console import Console
     from rich.table import Table
 
     from gd_ray.methods import METHODS, TABLES
+    from gd_ray.spec import TrialSpec
     from trials.experiments import EXPERIMENTS
 
     experiments = Table(box=None)
@@ -366,7 +374,11 @@ def list_methods() -> None:
             external,
             places,
         )
-    Console(width=160).print(table)
+    Console(width=160).print(table, "")
+
+    values = ", ".join(f"{f.name}={'none' if f.default is None else f.default}" for f in fields(TrialSpec))
+    text = f"Fields of a trial, for --set, --where and YAML, with the paper's values: {values}."
+    Console(width=120, highlight=False).print(text, markup=False)
 
 
 def main() -> None:

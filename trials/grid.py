@@ -21,33 +21,60 @@ def read_grid(name: str) -> tuple[str, list[TrialSpec]]:
     import yaml
 
     path = Path(name)
+    form = "write one 'key: value' or 'key: [values]' a line"
     try:
-        content = yaml.safe_load(path.read_text())
+        # As text and as pairs: the numbers are then read as on the command line, and no key is lost to a second one.
+        root = yaml.compose(path.read_text(encoding="utf-8"), yaml.BaseLoader)
+        pairs = _pairs(root) if isinstance(root, yaml.MappingNode) else []
     except OSError as error:
         raise UserError(f"grid file {name!r} cannot be read ({error.strerror}); check its path.") from error
-    except yaml.YAMLError as error:
-        reason = " ".join(str(error).split())
-        raise UserError(
-            f"grid file {name!r} is no YAML ({reason}); write one 'key: value' or 'key: [values]' a line."
-        ) from error
-    if not isinstance(content, dict):
-        raise UserError(f"grid file {name!r} holds no keys; write one 'key: value' or 'key: [values]' a line.")
-    lists = {str(key): value if isinstance(value, list) else [value] for key, value in content.items()}
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise UserError(f"grid file {name!r} is no YAML ({' '.join(str(error).split())}); {form}.") from error
+    if not pairs:
+        raise UserError(f"grid file {name!r} holds no keys; {form}.")
+    lists: dict[str, list[Any]] = {}
+    for key, values in pairs:
+        if key in lists:
+            raise UserError(f"grid file {name!r} names {key!r} twice; give all its values at once, as {key}: [values].")
+        if not values:
+            raise UserError(f"grid file {name!r} has no value for {key!r}; give one, or leave {key!r} out.")
+        lists[key] = [_value(key, value) for value in values]
     return path.stem, _product([TrialSpec()], lists)
 
 
+def _pairs(root: Any) -> list[tuple[str, list[str]]]:
+    """The keys of a YAML mapping and the texts of their values."""
+    import yaml
+
+    def text(node: Any) -> str:
+        return str(node.value if isinstance(node, yaml.ScalarNode) else yaml.serialize(node).strip())
+
+    return [
+        (text(key), [text(item) for item in (value.value if isinstance(value, yaml.SequenceNode) else [value])])
+        for key, value in root.value
+    ]
+
+
 def with_settings(specs: list[TrialSpec], settings: Iterable[str]) -> list[TrialSpec]:
-    """Every spec with every combination of 'key=value,value' settings; equal ones once."""
+    """Every spec with every combination of 'key=value,value' settings."""
     return _product(specs, _parsed(settings, "--set"))
 
 
 def selected(specs: list[TrialSpec], conditions: Iterable[str]) -> list[TrialSpec]:
     """The specs whose fields have one of the values of each 'key=value,value' condition."""
-    wanted = _parsed(conditions, "--where")
-    found = [spec for spec in specs if all(spec.flat()[key] in values for key, values in wanted.items())]
-    if not found:
-        raise UserError(f"--where {' '.join(conditions)} leaves no trial; loosen it.")
+    found = specs
+    for key, values in _parsed(conditions, "--where").items():
+        here = {spec.flat()[key]: None for spec in found}
+        found = [spec for spec in found if spec.flat()[key] in values]
+        if not found:
+            wanted = ",".join(map(str, values))
+            raise UserError(f"--where {key}={wanted} leaves no trial; here {key} is {', '.join(map(str, here))}.")
     return found
+
+
+def unique(specs: Iterable[TrialSpec]) -> list[TrialSpec]:
+    """Equal trials once. Comes last: the copies of one trial may differ in fields that conditions ask for."""
+    return list({spec.trial_id: spec for spec in specs}.values())
 
 
 def _product(specs: list[TrialSpec], lists: dict[str, list[Any]]) -> list[TrialSpec]:
@@ -55,8 +82,7 @@ def _product(specs: list[TrialSpec], lists: dict[str, list[Any]]) -> list[TrialS
         if key not in _KEYS:
             raise unknown_name("grid key", key, _KEYS)
     combinations = [dict(zip(lists, values, strict=True)) for values in product(*lists.values())]
-    found = [replace(spec, **changes) for spec in specs for changes in combinations]
-    return list({spec.trial_id: spec for spec in found}.values())
+    return [replace(spec, **changes) for spec in specs for changes in combinations]
 
 
 def _parsed(entries: Iterable[str], option: str) -> dict[str, list[Any]]:
@@ -69,15 +95,17 @@ def _parsed(entries: Iterable[str], option: str) -> dict[str, list[Any]]:
             raise UserError(f"{option} names {key!r} twice; give all its values at once, as {key}=value,value.")
         if key not in _KEYS:
             raise unknown_name("grid key", key, _KEYS)
-        lists[key] = [value if key in _TEXT else _number(value) for value in values.split(",")]
+        lists[key] = [_value(key, value) for value in values.split(",")]
     return lists
 
 
-def _number(text: str) -> Any:
+def _value(key: str, text: str) -> Any:
     """A whole or real number, none, or the text itself, which the spec then refuses with its own sentence."""
+    if key in _TEXT:
+        return text
     for kind in (int, float):
         try:
             return kind(text)
         except ValueError:
             continue
-    return None if text == "none" else text
+    return None if text in ("none", "null") else text

@@ -63,11 +63,14 @@ def seconds_left(states: list[TrialState]) -> float | None:
     return max([left / pace, *(state.seconds_left or 0.0 for state in running)]) if pace else None
 
 
-def write_ledger(results: str, experiment: str, storage: str, trials: list[dict[str, Any]]) -> dict[str, Any]:
-    """Adds the trials to those that the experiment is known to have; all that is now known of it."""
-    known = {row["trial_id"]: row for row in _read(results, experiment).get("trials", [])}
-    known |= {row["trial_id"]: row for row in trials}
-    content = {"storage": storage, "trials": list(known.values())}
+def write_ledger(
+    results: str, experiment: str, storage: str, trials: list[dict[str, Any]], command: str | None = None
+) -> dict[str, Any]:
+    """Adds the trials, and the command that wants them, to what is known of the experiment; all that is now known."""
+    old = _read(results, experiment)
+    known = {row["trial_id"]: row for row in [*old.get("trials", []), *trials]}
+    commands = dict.fromkeys([*old.get("commands", []), *([command] if command else [])])
+    content = {"storage": storage, "trials": list(known.values()), "commands": list(commands)}
     _write(results, f"ledger/{experiment}.json", content)
     return content
 
@@ -96,7 +99,16 @@ def read_states(results: str) -> list[TrialState]:
         raise UserError(
             f"results {results!r} holds no experiment; give the folder that 'gd-ray run --results' wrote to."
         )
-    return [state for name in names if (content := _read(results, name)) for state in states_of(results, name, content)]
+    states = []
+    for name in names:
+        content = _read(results, name)
+        if "storage" not in content or not isinstance(content.get("trials"), list):
+            raise UserError(
+                f"results {results!r} has a ledger/{name}.json that cannot be read; 'gd-ray run {name}' with the same "
+                f"options writes it anew."
+            )
+        states += states_of(results, name, content)
+    return states
 
 
 def states_of(results: str, experiment: str, content: dict[str, Any]) -> list[TrialState]:

@@ -1,5 +1,6 @@
 """Where trials run and what each gets, as the command line takes it."""
 
+import math
 from dataclasses import dataclass
 
 import tyro
@@ -48,6 +49,8 @@ class Cluster:
             value, option = getattr(self, name), f"--{name.replace('_', '-')}"
             if value is not None and not value >= low:
                 raise UserError(f"{option} {value} must be at least {low}.")
+            if value == math.inf:
+                raise UserError(f"{option} {value} is more than any machine has; lower it.")
             if name.endswith("gpus") and value is not None and value > 1 and value != int(value):
                 raise UserError(f"{option} {value} must be whole above 1; give a fraction of one GPU, or whole ones.")
         if "://" in self.storage:

@@ -1,11 +1,13 @@
 """`gd-ray plan`: what an experiment costs, from its specs and a short measurement."""
 
+import math
 from dataclasses import replace
 from functools import cache
 from time import perf_counter
 
 from rich.console import Console
 
+from gd_ray.errors import UserError
 from gd_ray.spec import TrialSpec
 from trials.cost import StepCost, spec_cost, total_work
 from trials.results import finished
@@ -13,6 +15,12 @@ from trials.view import duration
 
 
 def print_plan(name: str, specs: list[TrialSpec], results: str, at_once: int, images_per_second: float | None) -> None:
+    if at_once < 1:
+        raise UserError(f"--at-once {at_once} must be at least 1.")
+    if images_per_second is not None and not 0 < images_per_second < math.inf:
+        raise UserError(
+            f"--images-per-second {images_per_second} must be a number above 0; leave it out to measure it."
+        )
     console = Console(soft_wrap=True, highlight=False)
     done = finished(results)
     left = [spec for spec in specs if spec.trial_id not in done]

@@ -14,6 +14,7 @@ import json
 import platform
 import subprocess
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -76,15 +77,15 @@ def file_of(results: str, kind: str, experiment: str, trial_id: str) -> str:
     return f"{results}/{kind}/experiment={experiment}/{trial_id}.parquet"
 
 
-def finished(results: str) -> dict[str, str]:
-    """The experiment under which each finished trial's files lie."""
+def finished(results: str) -> dict[str, set[str]]:
+    """The experiments under which each finished trial's files lie."""
     filesystem, root = filesystem_of(results)
     selector = fs.FileSelector(f"{root}/trials", recursive=True, allow_not_found=True)
-    found = {}
+    found: dict[str, set[str]] = {}
     for info in filesystem.get_file_info(selector):
         path = Path(info.path)
         if path.suffix == ".parquet" and not path.name.startswith("."):
-            found[path.stem] = path.parent.name.removeprefix("experiment=")
+            found.setdefault(path.stem, set()).add(path.parent.name.removeprefix("experiment="))
     return found
 
 
@@ -93,11 +94,14 @@ def is_finished(results: str, trial_id: str) -> bool:
 
 
 def share(results: str, trial_id: str, source: str, target: str) -> None:
-    """Gives a trial that another experiment has finished to this one too: its files are copied, the last one last."""
+    """Gives a trial that another experiment has finished to this one too: its files are copied, the last one last.
+
+    Kinds that somebody deleted are left out: the row of the trial says that it is finished.
+    """
     filesystem, _ = filesystem_of(results)
     for kind in KINDS:
         _, path = filesystem_of(file_of(results, kind, source, trial_id))
-        with filesystem.open_input_stream(path) as file:
+        with suppress(FileNotFoundError), filesystem.open_input_stream(path) as file:
             _move_into_place(file.read(), file_of(results, kind, target, trial_id))
 
 

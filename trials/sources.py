@@ -34,14 +34,17 @@ class Places:
 
             return load_glyphs(train_per_class or TRAIN_PER_CLASS, test_per_class or TEST_PER_CLASS)
         place = self._place(self.data.get(name, f"data/{name}"))
-        if name == "cifar100":
-            from gd_ray.data.cifar100 import load_cifar100
+        try:
+            if name == "cifar100":
+                from gd_ray.data.cifar100 import load_cifar100
 
-            return load_cifar100(place)
-        if name == "imagenet32":
-            from gd_ray.data.imagenet32 import load_imagenet32
+                return load_cifar100(place)
+            if name == "imagenet32":
+                from gd_ray.data.imagenet32 import load_imagenet32
 
-            return load_imagenet32(place)
+                return load_imagenet32(place)
+        except UserError as error:
+            raise UserError(f"{error} If it lies elsewhere, name its folder with --data {name}=FOLDER.") from error
         raise unknown_name("dataset", name, DATASETS)
 
     def stream_address(self, name: str) -> str:

@@ -6,12 +6,13 @@ from dataclasses import fields
 from statistics import mean, stdev
 from typing import Any
 
-import pyarrow.dataset as ds
+import pandas as pd
 from rich.table import Table
 
-from gd_ray.filesystems import filesystem_of
+import analysis
+from analysis.results import unreadable_note
 from gd_ray.methods import METHODS
-from gd_ray.spec import EXTERNAL_FIELDS, YOUNGER_FIELDS, TrialSpec
+from gd_ray.spec import EXTERNAL_FIELDS, TrialSpec
 from trials.ledger import TrialState, seconds_left
 from trials.view import duration, work_share
 
@@ -21,13 +22,15 @@ _OTHERS = [field.name for field in fields(TrialSpec) if field.name not in ("data
 def accuracy_table(results: str, experiment: str) -> Table:
     """ACC and FGT of every setting of an experiment: mean, sample standard deviation, number of trials.
 
-    Trials that differ in anything but the seed are never averaged; a field that varies has a column.
+    Trials that differ in anything but the seed are never averaged; a field that varies has a column. Files that cannot
+    be read are named below it.
     """
-    filesystem, root = filesystem_of(results)
-    rows = ds.dataset(f"{root}/trials/experiment={experiment}", filesystem=filesystem).to_table().to_pylist()
+    found = analysis.load(results, experiment=experiment)
+    frame = found.trials.astype(object)
     groups: dict[tuple[object, ...], list[dict[str, Any]]] = defaultdict(list)
+    rows: list[dict[str, Any]] = frame.where(pd.notna(frame), None).to_dict("records")  # type: ignore[assignment]
     for row in rows:
-        own = {**YOUNGER_FIELDS, **row, **({} if row["method_external"] else dict.fromkeys(EXTERNAL_FIELDS))}
+        own = {**row, **({} if row["method_external"] else dict.fromkeys(EXTERNAL_FIELDS))}
         groups[(row["dataset"], row["task_size"], row["method"], *(own[name] for name in _OTHERS))].append(row)
     varying = [
         name
@@ -35,6 +38,8 @@ def accuracy_table(results: str, experiment: str) -> Table:
         if name == "ood_ratio" or len({key[place] for key in groups} - {None}) > 1
     ]
     table = Table(title=f"{experiment}: mean ± standard deviation over seeds, in %", title_justify="left")
+    if found.unreadable:
+        table.caption, table.caption_justify = unreadable_note(found.unreadable), "left"
     shown = [name.replace("_", " ").replace("ood", "OOD") for name in varying]
     for name in ("data", "task size", "method", *shown, "ACC ↑", "FGT ↓", "n"):
         number = name in ("ACC ↑", "FGT ↓", "n")
