@@ -191,6 +191,15 @@ def test_bad_files_and_requests(tmp_path):
         make("glyphs:10", tmp_path / "out", images=5)
 
 
+def test_indexes_without_words_are_told_to_leave_out_little(tmp_path):
+    file = small(tmp_path)
+    (tmp_path / "indexes").write_text("3\n")
+    request = TinyRequest(indexes=str(tmp_path / "indexes"))
+    prepared = prepare(str(file), str(tmp_path / "out"), tiny=request, mapper=map_in_process)
+    assert len(prepared.stream) == 9
+    assert "only those listed are left out, not all images of their words" in prepared.warnings[0]
+
+
 def test_words_that_match_cifar100(tiny, index, tmp_path):
     """The words of WordNet's synsets below CIFAR-100's stay out."""
     from gd_ray.wild.exclusions import read_exclusions
