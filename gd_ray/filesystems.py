@@ -20,6 +20,23 @@ def filesystem_of(address: str) -> tuple[fs.FileSystem, str]:
     return fs.LocalFileSystem(), address.rstrip("/") or "/"
 
 
+def inside(address: str, path: str) -> str:
+    """The address of a path below another address, which may end with options, as in s3://bucket/a?region=b."""
+    folder, options = _parted(address)
+    return f"{folder}/{path}{options}"
+
+
+def beside(address: str, ending: str) -> str:
+    """The address with -ending after its last name."""
+    folder, options = _parted(address)
+    return f"{folder}-{ending}{options}"
+
+
+def _parted(address: str) -> tuple[str, str]:
+    folder, mark, options = address.partition("?") if "://" in address else (address, "", "")
+    return folder.rstrip("/"), f"{mark}{options}"
+
+
 def check_writable(name: str, address: str) -> None:
     """Makes a local folder and tries to write there; object stores tell when they are written to."""
     if "://" in address:

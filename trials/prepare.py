@@ -9,6 +9,7 @@ from rich.console import Console
 
 from gd_ray.data.ilsvrc2012 import WORDNET_IDS
 from gd_ray.data.pixels import Statistics, pixel_statistics
+from gd_ray.filesystems import beside
 from gd_ray.progress import OnProgress
 from gd_ray.wild.cifar100_synsets import SYNSETS
 from gd_ray.wild.distances import class_counts, plan_splits, write_split
@@ -83,10 +84,12 @@ def run_prepare_distances(stream: str, out: str, to: str, least: int, splits: in
         counts = class_counts(opened, on_progress=on_progress)
         plan = plan_splits(counts, nouns, training, least=least, most_splits=splits)
         for split in plan.splits:
-            write_split(opened, split, f"{out}-{split.name}", on_progress=on_progress)
+            write_split(opened, split, beside(out, split.name), on_progress=on_progress)
     for split in plan.splits:
         short = "" if split.images >= least or split.name == "unknown" else f" (fewer than --least {least})"
-        console.print(f"{out}-{split.name}: {split.about}, {len(split.classes)} classes, {split.images} images{short}.")
+        console.print(
+            f"{beside(out, split.name)}: {split.about}, {len(split.classes)} classes, {split.images} images{short}."
+        )
     _tell_classes(console, "Training classes, left out", plan.training)
     _tell_classes(console, f"Unknown to WordNet, kept apart in {out}-unknown", plan.unknown)
 

@@ -85,6 +85,8 @@ def prepare_imagenet32(
     on_progress: OnProgress = lambda *_: None,
 ) -> Manifest:
     """Draws the images of every class of a source and writes them to the folder `out`."""
+    if "://" in out:
+        raise UserError(f"out {out!r} must be a folder: trials map its files; prepare it there and copy it.")
     wanted, folder = numbers or Numbers(), Path(out)
     if (folder / MANIFEST).exists():
         raise UserError(f"out {out!r} holds a prepared {NAME} already; choose another folder or delete it.")

@@ -2,6 +2,7 @@
 
 import io
 
+import numpy as np
 from PIL import Image
 
 from gd_ray.data.pixels import SIDE
@@ -21,6 +22,10 @@ def picture32(content: bytes) -> bytes:
 
 def _rgb32(image: Image.Image) -> bytes:
     """The pixels of any picture as 32x32 RGB: transparency over white, greyscale repeated, box filter."""
+    if image.mode.startswith("I;16"):  # Pillow would clip, where 8 bits can be had by rounding down
+        image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
+    if image.mode in ("I", "F"):
+        raise ValueError(f"pixels of mode {image.mode} have no known range")
     if image.mode in ("RGBA", "LA", "PA") or "transparency" in image.info:
         image = image.convert("RGBA")
         image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)

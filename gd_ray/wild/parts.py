@@ -1,5 +1,6 @@
 """A source of images as parts that any process can list and load."""
 
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Protocol
@@ -35,6 +36,16 @@ class Chunk:
     places: NDArray[np.int64]
     unreadable: list[str]
     """What could not be read, and why."""
+
+
+def wordnet_class(folders: Iterable[str]) -> str | None:
+    """The innermost of an image's folders that is named after a WordNet id, as in train/n01443537/images/1.jpg."""
+    return next((name for name in reversed(list(folders)) if re.fullmatch(r"n\d{8}", name)), None)
+
+
+def printable(name: str) -> str:
+    """A file's name, which may be no Unicode."""
+    return name.encode("utf-8", "backslashreplace").decode()
 
 
 class Part(Protocol):

@@ -7,6 +7,7 @@ manifest is written last: an interrupted run leaves nothing that opens.
 """
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -73,6 +74,10 @@ def prepare(
         images = sum(sum(part.counts) for part in dealt)
         if not images:
             raise UserError(_nothing_left(source, dealt))
+        classes = sorted(frozenset().union(*(part.classes for part in dealt)))
+        left_out: Counter[str] = sum((part.excluded for part in dealt), Counter())
+        if (asked.named or asked.listed) and not classes and not left_out:
+            raise UserError(f"exclude cannot leave anything out: the images of source {source!r} have no classes.")
         rows = np.sum([part.counts for part in dealt], axis=0)
         places = [(bucket, int(rows[:bucket].sum())) for bucket in np.flatnonzero(rows).tolist()]
         gather = mapper(_Gather(out, len(parts), group_rows), places)
@@ -84,11 +89,19 @@ def prepare(
             gathered,
             source=source,
             seed=seed,
-            classes=len(frozenset().union(*(part.classes for part in in_order))),
-            excluded=dict(sorted(sum((part.excluded for part in in_order), Counter()).items())),
+            classes=len(classes),
+            excluded=dict(sorted(left_out.items())),
             unreadable=[line for part in in_order for line in part.unreadable],
         )
-    return Prepared(stream, (*_unmatched(asked, stream.manifest), *_only_indexed(opened.exclude)))
+    told = (*_unmatched(asked, stream.manifest), *_list_without_match(asked, left_out, classes))
+    return Prepared(stream, (*told, *_only_indexed(opened.exclude)))
+
+
+def _list_without_match(exclude: Exclusions, left_out: Iterable[str], classes: list[str]) -> tuple[str, ...]:
+    if not exclude.listed or any(name in Exclusions(listed=exclude.listed) for name in left_out):
+        return ()
+    seen = ", ".join(map(repr, classes[:_NAMED]))
+    return (f"exclude: no image of any class of the list was found; the classes of the source are such as {seen}.",)
 
 
 def _only_indexed(excluded: frozenset[str]) -> tuple[str, ...]:

@@ -24,6 +24,7 @@ from gd_ray.wild.stream import PIXELS, WildStream, image_column
 SHARD_ROWS = 32_768
 GROUP_ROWS = 4_096
 SCRATCH = "preparing"
+_UNFINISHED = ".unfinished"
 _EXAMPLES = 100
 _SCHEMA = pa.schema([("position", pa.int64()), ("image", pa.binary(PIXELS)), ("class", pa.string())])
 
@@ -68,16 +69,26 @@ def fresh_place(out: str) -> tuple[fs.FileSystem, str]:
 
 @contextmanager
 def cleared_on_failure(out: str) -> Iterator[None]:
-    """Removes what earlier runs left unfinished, and what this one leaves if it fails."""
+    """Removes what earlier runs left unfinished, and what this one leaves if it fails; never another's files.
+
+    A mark in the folder, made before anything else and removed last, says that what looks like ours is.
+    """
     check_writable("out", out)
     filesystem, root = filesystem_of(out)
+    mark = f"{root}/{_UNFINISHED}"
+    like_ours = _like_ours(filesystem, root)
+    if like_ours and filesystem.get_file_info(mark).type == fs.FileType.NotFound:
+        raise UserError(f"out {out!r} holds a {like_ours[0].base_name} of something else; choose another folder.")
     _clear(filesystem, root)
+    with filesystem.open_output_stream(mark) as file:
+        file.write(b"gd-ray prepare is at work here, or was stopped; the same command clears up and starts anew.\n")
     with plain_errors(out):
         try:
             yield
         except BaseException:
             _clear(filesystem, root)
             raise
+        filesystem.delete_file(mark)
 
 
 @contextmanager
@@ -126,14 +137,22 @@ def close_stream(
     return WildStream(out, manifest)
 
 
+def _like_ours(filesystem: fs.FileSystem, root: str) -> list[fs.FileInfo]:
+    """What has the name of something that an unfinished run leaves."""
+    infos = filesystem.get_file_info(fs.FileSelector(root, allow_not_found=True))
+    names = re.compile(rf"{SCRATCH}|\.{re.escape(NAME)}\.tmp|shard-\d{{5,}}\.parquet")
+    return [info for info in infos if names.fullmatch(info.base_name)]
+
+
 def _clear(filesystem: fs.FileSystem, root: str) -> None:
-    """Removes what an unfinished run has written, and nothing else."""
-    selector = fs.FileSelector(root, allow_not_found=True)
-    for info in filesystem.get_file_info(selector):
-        if info.base_name == SCRATCH and info.type == fs.FileType.Directory:
+    """Removes what an unfinished run has written, its mark last."""
+    for info in _like_ours(filesystem, root):
+        if info.type == fs.FileType.Directory:
             filesystem.delete_dir(info.path)
-        elif info.base_name == f".{NAME}.tmp" or re.fullmatch(r"shard-\d{5,}\.parquet", info.base_name):
+        else:
             filesystem.delete_file(info.path)
+    if filesystem.get_file_info(f"{root}/{_UNFINISHED}").type != fs.FileType.NotFound:
+        filesystem.delete_file(f"{root}/{_UNFINISHED}")
 
 
 def _cause(error: BaseException | None, wanted: Callable[[BaseException], bool]) -> BaseException | None:

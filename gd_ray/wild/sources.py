@@ -3,10 +3,12 @@
 import json
 import os
 import pickle
-from collections.abc import Iterable
+import zlib
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 import pyarrow as pa
@@ -17,7 +19,7 @@ from gd_ray.data.ilsvrc2012 import BATCH_LABELS
 from gd_ray.data.pixels import SIDE
 from gd_ray.errors import UserError
 from gd_ray.wild.exclusions import Exclusions
-from gd_ray.wild.parts import IMAGE_ENDINGS, ROWS, Chunk, Listing, Part, decoded
+from gd_ray.wild.parts import IMAGE_ENDINGS, ROWS, Chunk, Listing, Part, decoded, printable, wordnet_class
 from gd_ray.wild.tars import tar_parts
 from gd_ray.wild.tiny_images import TinyRequest, tiny_parts
 
@@ -44,26 +46,58 @@ def open_source(
         path = Path(source)
         if not path.exists():
             raise UserError(f"source {source!r} does not exist; give a folder or file of images, or glyphs:N.")
-        files = [path] if path.is_file() else _files(path)
-        binaries = [file for file in files if file.suffix == ".bin" and file.name != "tiny_metadata.bin"]
-        parts = _parquet_parts(files) or tar_parts(files) or _batch_parts(files)
-        if not parts and binaries:
-            drawn, words = tiny_parts(binaries, exclude or Exclusions(), tiny or TinyRequest(), seed)
+        kind, files = _kind(source, [path] if path.is_file() else _files(path))
+        if kind == ".bin files":
+            drawn, words = tiny_parts(files, exclude or Exclusions(), tiny or TinyRequest(), seed)
             return Source(list(drawn), words)
-        found = Source(parts or _image_parts(path, files))
+        found = Source(_PARTS[kind](path, files))
         if not found.parts:
-            raise UserError(
-                f"source {source!r} holds no images; it may be a folder of images, Parquet, tar files, "
-                f"downsampled-ImageNet batches, or a tiny_images.bin."
-            )
+            raise UserError(f"source {source!r} has {kind}, but nothing is in them.")
     if tiny is not None and tiny != TinyRequest():
         raise UserError(f"source {source!r} is no tiny_images.bin; leave out --images, --words and --indexes.")
     return found
 
 
 def _files(folder: Path) -> list[Path]:
-    """All files below a folder, sorted by their path."""
-    return sorted(Path(place, name) for place, _, names in os.walk(folder, followlinks=True) for name in names)
+    """All files below a folder, sorted by their path; of folders that links lead to more than once, the first."""
+    found, seen = [], set()
+    for place, folders, names in os.walk(folder, followlinks=True):
+        own = os.stat(place)
+        if (own.st_dev, own.st_ino) in seen:
+            folders.clear()
+            continue
+        seen.add((own.st_dev, own.st_ino))
+        folders.sort()
+        found += [Path(place, name) for name in names]
+    return sorted(found)
+
+
+def _kind(source: str, files: list[Path]) -> tuple[str, list[Path]]:
+    """What a source is made of, and the files of that kind; others beside them would be passed over in silence."""
+    parquet = [file for file in files if file.suffix == ".parquet"]
+    kinds = {
+        "Parquet files": [file for file in parquet if _image_column(file) is not None],
+        "tar files": [file for file in files if file.suffix == ".tar"],
+        "batches of downsampled ImageNet": [file for file in files if file.name.startswith(_BATCH_NAMES)],
+        "image files": [file for file in files if file.suffix.lower() in IMAGE_ENDINGS],
+        ".bin files": [
+            file
+            for file in files
+            if file.suffix == ".bin" and not file.name.startswith(("tiny_metadata", *_BATCH_NAMES))
+        ],
+    }
+    found = {kind: own for kind, own in kinds.items() if own}
+    if len(found) > 1:
+        examples = " and ".join(f"{kind} ({printable(own[0].name)})" for kind, own in found.items())
+        raise UserError(f"source {source!r} holds {examples}; put one kind of them into a folder of its own.")
+    if not found and parquet:
+        raise UserError(f"source file {str(parquet[0])!r} has no image column (a struct with 'bytes').")
+    if not found:
+        raise UserError(
+            f"source {source!r} holds no images; it may be a folder of images, Parquet, tar files, "
+            f"downsampled-ImageNet batches, or a tiny_images.bin."
+        )
+    return next(iter(found.items()))
 
 
 # Glyphs, made on the fly.
@@ -107,19 +141,23 @@ class FilePart:
         return len(self.files)
 
     def listing(self) -> Listing:
-        below = self.root.is_dir()
-        classes = [file.parent.name if below and file.parent != self.root else None for file in self.files]
-        return Listing(classes, [file.name for file in self.files], [])
+        classes = [self._class(file) for file in self.files]
+        return Listing(classes, [printable(file.name) for file in self.files], [])
 
     def load(self, places: NDArray[np.int64]) -> Chunk:
         chosen = places.tolist()
-        return decoded(chosen, (_content(self.files[k]) for k in chosen), lambda place: str(self.files[place]))
+        contents = (_content(self.files[k]) for k in chosen)
+        return decoded(chosen, contents, lambda place: printable(str(self.files[place])))
+
+    def _class(self, file: Path) -> str | None:
+        if self.root == file or file.parent == self.root:
+            return None
+        return wordnet_class(file.relative_to(self.root).parts[:-1]) or printable(file.parent.name)
 
 
 def _image_parts(root: Path, files: list[Path]) -> list[Part]:
-    pictures = [file for file in files if file.suffix.lower() in IMAGE_ENDINGS]
-    starts = range(0, len(pictures), _FILES_TOGETHER)
-    return [FilePart(root, tuple(pictures[start : start + _FILES_TOGETHER])) for start in starts]
+    starts = range(0, len(files), _FILES_TOGETHER)
+    return [FilePart(root, tuple(files[start : start + _FILES_TOGETHER])) for start in starts]
 
 
 def _content(file: Path) -> bytes | OSError:
@@ -148,11 +186,8 @@ class ParquetPart:
         return Listing(self._named(values, label_names(schema, label)), [""] * self.expected, [])
 
     def load(self, places: NDArray[np.int64]) -> Chunk:
-        schema = pq.read_schema(self.file)
-        pictures = (f.name for f in schema if pa.types.is_struct(f.type) and f.type.get_field_index("bytes") >= 0)
-        column = next(pictures, None)
-        if column is None:
-            raise UserError(f"source file {str(self.file)!r} has no image column (a struct with 'bytes').")
+        column = _image_column(self.file)
+        assert column is not None, "only files with one are parts"
         contents = self._column(column).combine_chunks().field("bytes").take(places).to_pylist()
         return decoded(places.tolist(), contents, self._row)
 
@@ -181,15 +216,19 @@ class ParquetPart:
         return [None if value is None or value == -1 else names[value] for value in values]
 
 
-def _parquet_parts(files: list[Path]) -> list[Part]:
+def _image_column(file: Path) -> str | None:
+    try:
+        schema = pq.read_schema(file)
+    except (OSError, pa.ArrowInvalid) as error:
+        raise UserError(f"source file {str(file)!r} is no whole Parquet file ({error}); copy it again.") from error
+    pictures = (f.name for f in schema if pa.types.is_struct(f.type) and f.type.get_field_index("bytes") >= 0)
+    return next(pictures, None)
+
+
+def _parquet_parts(_: Path, files: list[Path]) -> list[Part]:
     parts: list[Part] = []
     for file in files:
-        if file.suffix != ".parquet":
-            continue
-        try:
-            metadata = pq.read_metadata(file)
-        except (OSError, pa.ArrowInvalid) as error:
-            raise UserError(f"source file {str(file)!r} is no whole Parquet file ({error}); copy it again.") from error
+        metadata = pq.read_metadata(file)
         for group in range(metadata.num_row_groups):
             rows = metadata.row_group(group).num_rows
             parts += [ParquetPart(file, group, k, min(ROWS, rows - k)) for k in range(0, rows, ROWS)]
@@ -228,7 +267,7 @@ class BatchPart:
     def _content(self) -> tuple[NDArray[np.uint8], list[str | None], list[str]]:
         try:
             data, labels = _read_batch(self.file)
-        except (OSError, KeyError, ValueError, EOFError, pickle.UnpicklingError) as error:
+        except (OSError, KeyError, ValueError, EOFError, pickle.UnpicklingError, BadZipFile, zlib.error) as error:
             return np.empty((0, _ROW), np.uint8), [], [f"{self.file}: {type(error).__name__}: {error}"]
         rows = np.asarray(data, np.uint8)
         if rows.ndim != 2 or rows.shape[1] != _ROW:
@@ -248,8 +287,8 @@ class BatchPart:
         return BATCH_LABELS[label - 1]
 
 
-def _batch_parts(files: Iterable[Path]) -> list[Part]:
-    return [BatchPart(file) for file in files if file.name.startswith(_BATCH_NAMES)]
+def _batch_parts(_: Path, files: list[Path]) -> list[Part]:
+    return [BatchPart(file) for file in files]
 
 
 def _read_batch(file: Path) -> tuple[Any, Any]:
@@ -274,3 +313,11 @@ class ArrayUnpickler(pickle.Unpickler):
         if (module, name) not in self._ALLOWED:
             raise pickle.UnpicklingError(f"it holds a {module}.{name}, which is no array")
         return super().find_class(module, name)
+
+
+_PARTS: dict[str, Callable[[Path, list[Path]], list[Part]]] = {
+    "Parquet files": _parquet_parts,
+    "tar files": lambda _, files: tar_parts(files),
+    "batches of downsampled ImageNet": _batch_parts,
+    "image files": _image_parts,
+}

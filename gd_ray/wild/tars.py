@@ -3,7 +3,7 @@
 import json
 import re
 import tarfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gd_ray.errors import UserError
-from gd_ray.wild.parts import IMAGE_ENDINGS, ROWS, Chunk, Listing, Part, decoded
+from gd_ray.wild.parts import IMAGE_ENDINGS, ROWS, Chunk, Listing, Part, decoded, printable, wordnet_class
 
 _BROKEN = (tarfile.TarError, OSError, EOFError, ValueError)
 _END = bytes(1024)
@@ -50,6 +50,8 @@ class TarPart:
 
     archives: tuple[Archive, ...]
     expected: int
+    given: tuple[_Member, ...] = ()
+    """Of a part that is a piece of one large archive, its images; without them the archives are listed."""
 
     def listing(self) -> Listing:
         members, broken = self._members
@@ -62,7 +64,9 @@ class TarPart:
         return decoded(chosen, contents, lambda place: f"{members[place].archive}/{members[place].name}")
 
     @cached_property
-    def _members(self) -> tuple[list[_Member], list[str]]:
+    def _members(self) -> tuple[Sequence[_Member], list[str]]:
+        if self.given:
+            return self.given, []
         members: list[_Member] = []
         broken: list[str] = []
         for archive in self.archives:
@@ -81,14 +85,20 @@ def _contents(members: Iterable[_Member]) -> Iterator[bytes]:
 
 
 def tar_parts(files: Iterable[Path]) -> list[Part]:
-    """The archives among these files, small ones joined to parts of a few thousand images."""
-    archives = [archive for file in files if file.suffix == ".tar" for archive in _archives(file)]
+    """Small archives are joined to parts of a few thousand images, large ones are cut into such parts."""
+    archives = [archive for file in files for archive in _archives(file)]
     per_image = _bytes_per_image(archives)
     parts: list[Part] = []
     together: list[Archive] = []
     expected = 0
     for archive in archives:
         number = max(1, int(archive.size / per_image))
+        if number > 2 * ROWS:
+            members, broken = _listed(archive)
+            if not broken:  # else as one, which tells what is broken
+                pieces = [tuple(members[k : k + ROWS]) for k in range(0, len(members), ROWS)]
+                parts += [TarPart((archive,), len(piece), piece) for piece in pieces]
+                continue
         if together and expected + number > ROWS:
             parts.append(TarPart(tuple(together), expected))
             together, expected = [], 0
@@ -104,9 +114,10 @@ def _archives(file: Path) -> list[Archive]:
     try:
         with _opened(whole) as tar:
             for member in tar:
-                if not member.name.endswith(".tar"):
+                if _is_picture(member):
                     return [whole]
-                inner.append(Archive(file, PurePosixPath(member.name).name, member.offset_data, member.size))
+                if member.isfile() and member.name.endswith(".tar"):
+                    inner.append(Archive(file, PurePosixPath(member.name).name, member.offset_data, member.size))
         if inner:
             _check_end(whole)
     except _BROKEN as error:
@@ -116,6 +127,10 @@ def _archives(file: Path) -> list[Archive]:
                 f"again."
             ) from error
     return inner or [whole]
+
+
+def _is_picture(member: tarfile.TarInfo) -> bool:
+    return member.isfile() and PurePosixPath(member.name).suffix.lower() in IMAGE_ENDINGS
 
 
 def _check_end(archive: Archive) -> None:
@@ -149,14 +164,17 @@ def _listed(archive: Archive) -> tuple[list[_Member], list[str]]:
         with _opened(archive) as tar:
             for member in tar:
                 name = PurePosixPath(member.name)
-                if not member.isfile():
-                    continue
-                if name.suffix.lower() in IMAGE_ENDINGS:
+                if _is_picture(member):
                     pictures.append((member.name, archive.start + member.offset_data, member.size))
-                elif name.suffix in (".cls", ".json"):
+                elif member.isfile() and name.suffix in (".cls", ".json"):
                     content = tar.extractfile(member)
                     assert content is not None
-                    label = _label(name.suffix, content.read())
+                    text = content.read()
+                    try:
+                        label = _label(name.suffix, text)
+                    except ValueError as error:
+                        broken.append(f"{archive}/{printable(member.name)}: {type(error).__name__}: {error}")
+                        continue
                     if label is not None:
                         labels[_key(name)] = label
         _check_end(archive)
@@ -164,10 +182,13 @@ def _listed(archive: Archive) -> tuple[list[_Member], list[str]]:
         broken.append(f"{archive}: the rest of the archive is lost: {type(error).__name__}: {error}")
         end = archive.start + archive.size
         pictures = [(name, start, size) for name, start, size in pictures if start + size <= end]
-    found = [
-        _Member(archive, name, start, size, labels.get(_key(PurePosixPath(name)), own_class))
-        for name, start, size in pictures
-    ]
+    if not pictures and not broken:
+        broken.append(f"{archive}: it holds no image")
+    found: list[_Member] = []
+    for picture, start, size in pictures:
+        path = PurePosixPath(picture)
+        label = labels.get(_key(path)) or wordnet_class(path.parts[:-1]) or own_class
+        found.append(_Member(archive, printable(picture), start, size, label))
     return found, broken
 
 
@@ -190,7 +211,7 @@ def _bytes_per_image(archives: list[Archive]) -> float:
         try:
             with _opened(archive) as tar:
                 for _, member in zip(range(_SIZED), tar, strict=False):
-                    if member.isfile() and PurePosixPath(member.name).suffix.lower() in IMAGE_ENDINGS:
+                    if _is_picture(member):
                         sizes.append(member.size + 1024)  # its header and padding
         except _BROKEN:
             continue

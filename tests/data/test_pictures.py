@@ -55,3 +55,20 @@ def test_a_torn_jpeg_fails_as_in_pillow(kept):
     with pytest.raises(OSError, match="(?i)truncated") as found:
         picture32(torn)
     assert str(found.value) == str(expected.value)
+
+
+@pytest.mark.parametrize("kind", ["PNG", "TIFF"])
+def test_greyscale_of_16_bits_keeps_its_brightness(kind):
+    ramp = np.linspace(0, 65535, 64 * 64).astype(np.uint16).reshape(64, 64)
+    buffer = io.BytesIO()
+    Image.fromarray(ramp).save(buffer, kind)
+    pixels = np.frombuffer(picture32(buffer.getvalue()), np.uint8).reshape(32, 32, 3)
+    boxes = (ramp // 256).reshape(32, 2, 32, 2).mean(axis=(1, 3))
+    assert (np.abs(pixels - boxes[:, :, None]) <= 0.5).all()
+
+
+def test_pixels_without_a_range_are_refused():
+    buffer = io.BytesIO()
+    Image.fromarray(np.ones((8, 8), np.float32)).save(buffer, "TIFF")
+    with pytest.raises(ValueError, match="mode F have no known range"):
+        picture32(buffer.getvalue())

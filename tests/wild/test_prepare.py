@@ -1,7 +1,10 @@
 import errno
+import os
 import pickle
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pictures import boxed, picture, png, tar_bytes, write_parquet
 from PIL import Image
@@ -12,6 +15,7 @@ from gd_ray.wild import prepare as prepare_module
 from gd_ray.wild.exclusions import Exclusions, read_exclusions
 from gd_ray.wild.on_ray import map_in_process
 from gd_ray.wild.prepare import prepare
+from gd_ray.wild.sources import open_source
 from gd_ray.wild.stream import WildStream
 
 
@@ -97,6 +101,77 @@ def test_a_tar_named_after_a_wordnet_id_and_a_truncated_one(tmp_path):
     assert 0 < names.count("n00000002") < 4
     assert found.manifest.unreadable == 1
     assert "the rest of the archive is lost" in found.manifest.unreadable_examples[0]
+
+
+def test_a_label_that_cannot_be_read_costs_only_itself(tmp_path):
+    files = [item for k in range(6) for item in ((f"{k}.png", png(picture(k))), (f"{k}.cls", b"cat"))]
+    files[3] = ("1.cls", b"\xff\xfe")
+    files[5] = ("2.json", b"{no")
+    (tmp_path / "0.tar").write_bytes(tar_bytes(files))
+    found = make(tmp_path, tmp_path / "out").stream
+    assert [name for _, name in contents(found)].count("cat") == 4
+    assert len(found) == 6
+    assert found.manifest.unreadable == 2
+
+
+def test_wordnet_ids_of_folders_further_up(tmp_path):
+    """As in Tiny-ImageNet's own layout, and in a tar of ILSVRC's folders."""
+    names = [f"train/n0000000{1 + k // 4}/images/{k}.png" for k in range(8)]
+    for k, name in enumerate(names):
+        (tmp_path / "files" / name).parent.mkdir(parents=True, exist_ok=True)
+        picture(k).save(tmp_path / "files" / name)
+    (tmp_path / "one.tar").write_bytes(tar_bytes((name, png(picture(k))) for k, name in enumerate(names)))
+    for source in ("files", "one.tar"):
+        found = make(tmp_path / source, tmp_path / f"out-{source}", exclude=excluded("n00000001")).stream
+        assert contents(found) == sorted((boxed(picture(k)), "n00000002") for k in range(4, 8))
+
+
+def test_a_large_tar_is_read_in_pieces(tmp_path, monkeypatch):
+    monkeypatch.setattr("gd_ray.wild.tars.ROWS", 3)
+    files = [
+        item for k in range(10) for item in ((f"{k}.png", png(picture(k))), (f"{k}.cls", b"cat" if k % 2 else b"dog"))
+    ]
+    (tmp_path / "one.tar").write_bytes(tar_bytes(files))
+    parts = open_source(str(tmp_path / "one.tar")).parts
+    assert [part.expected for part in parts] == [3, 3, 3, 1]
+    assert contents(make(tmp_path / "one.tar", tmp_path / "out").stream) == expected()
+
+
+def test_a_tar_of_tars_and_other_things(tmp_path):
+    whole = tar_bytes(
+        [("readme.txt", b"hello"), ("all/n00000001.tar", class_tar()), ("all/n00000002.tar", class_tar(4))]
+    )
+    (tmp_path / "whole.tar").write_bytes(whole)
+    (tmp_path / "without.tar").write_bytes(tar_bytes([("readme.txt", b"hello")]))
+    found = make(tmp_path, tmp_path / "out").stream
+    assert contents(found) == sorted((boxed(picture(k)), f"n0000000{1 + k // 4}") for k in range(8))
+    assert "without.tar: it holds no image" in found.manifest.unreadable_examples[0]
+
+
+def test_sources_of_two_kinds_are_refused_and_tables_beside_images_are_not(folder, tmp_path):
+    pq.write_table(pa.table({"url": ["x"]}), folder / "metadata.parquet")
+    assert contents(make(folder, tmp_path / "out").stream) == expected()
+    (folder / "backup.tar").write_bytes(class_tar())
+    with pytest.raises(UserError, match=r"holds tar files \(backup.tar\) and image files \(1.png\); put one kind"):
+        make(folder, tmp_path / "again")
+    with pytest.raises(UserError, match="has no image column"):
+        make(folder / "metadata.parquet", tmp_path / "again")
+
+
+def test_odd_names_and_links_in_a_circle(folder, tmp_path):
+    (folder / "cat" / "back").symlink_to(folder)
+    (folder / "cat").rename(os.fsdecode(os.fsencode(folder) + b"/c\xe9t"))
+    found = make(folder, tmp_path / "out").stream
+    assert len(found) == 10
+    assert set(found.class_names(np.arange(10))) == {"c\\udce9t", "dog"}
+
+
+def test_a_damaged_batch_is_counted(tmp_path):
+    (tmp_path / "train_data_batch_1.npz").write_bytes(b"PK\x03\x04 and no more")
+    labels = [1, 2]
+    np.savez(tmp_path / "train_data_batch_2.npz", data=np.zeros((2, 3072), np.uint8), labels=labels)
+    found = make(tmp_path, tmp_path / "out").stream
+    assert (len(found), found.manifest.unreadable) == (2, 1)
 
 
 def test_a_tar_of_tars(tmp_path):
@@ -215,6 +290,17 @@ def test_exclusions_by_name_and_file(folder, tmp_path):
     assert found.warnings == ("exclude: no image of class 'bird' was found.",)
 
 
+def test_a_list_that_matches_nothing_is_told(folder, tmp_path):
+    made = make(folder, tmp_path / "out", exclude=Exclusions(listed=frozenset({"n00000001", "n00000002"})))
+    (told,) = made.warnings
+    assert "no image of any class of the list was found; the classes of the source are such as 'cat', 'dog'" in told
+    assert not make(folder, tmp_path / "some", exclude=Exclusions(listed=frozenset({"cat", "bird"}))).warnings
+    for file in (folder / "cat").iterdir():
+        file.rename(tmp_path / file.name)
+    with pytest.raises(UserError, match="exclude cannot leave anything out: the images of source .* have no classes"):
+        make(tmp_path / "1.png", tmp_path / "flat", exclude=excluded("cat"))
+
+
 def test_an_exclusion_does_not_change_the_order_of_the_rest(folder, tmp_path):
     whole, part = make(folder, tmp_path / "a").stream, make(folder, tmp_path / "b", exclude=excluded("dog")).stream
     names = whole.class_names(np.arange(10))
@@ -271,8 +357,22 @@ def test_an_interrupted_run_leaves_no_half_stream_and_can_be_repeated(folder, tm
         prepare("glyphs:900", str(tmp_path / "out"), shard_rows=300, mapper=interrupted)
     leaves_nothing(tmp_path / "out")
     (tmp_path / "out" / "shard-00007.parquet").write_text("left by a process that was killed")
+    (tmp_path / "out" / ".unfinished").touch()
     assert contents(make(folder, tmp_path / "out").stream) == expected()
     assert not (tmp_path / "out" / "shard-00007.parquet").exists()
+
+
+def test_files_of_others_are_never_removed(folder, tmp_path):
+    foreign = tmp_path / "out" / "shard-00000.parquet"
+    foreign.parent.mkdir()
+    foreign.write_text("somebody's")
+    with pytest.raises(UserError, match="holds a shard-00000.parquet of something else; choose another folder"):
+        make(folder, tmp_path / "out")
+    assert foreign.read_text() == "somebody's"
+    foreign.rename(tmp_path / "out" / "notes")
+    made = make(folder, tmp_path / "out").stream
+    names = {path.name for path in (tmp_path / "out").iterdir()}
+    assert names == {"notes", "manifest.json", *(shard.file for shard in made.manifest.shards)}
 
 
 @pytest.mark.parametrize("step", ["_Deal", "_Gather"])
