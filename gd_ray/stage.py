@@ -174,10 +174,11 @@ class Stage:
         method, data, num_prev = self.spec.rules, self.data, self.num_prev
         # Without the confidence loss nothing is to be learned from images of other classes.
         members = data.everything if method.confidence else data.current
+        calibrate = len(members) > len(data.current)
 
         def terms(inputs: Tensor, labels: Tensor, dropout: torch.Generator) -> Terms:
             return teacher_terms(
-                self._logits(network, inputs, dropout), task_labels(labels, num_prev), calibrate=method.confidence
+                self._logits(network, inputs, dropout), task_labels(labels, num_prev), calibrate=calibrate
             )
 
         network.train()

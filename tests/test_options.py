@@ -35,6 +35,30 @@ def test_what_does_not_fit_is_refused(asked, says):
 
 
 @pytest.mark.parametrize(
+    ("asked", "nodes", "fits"),
+    [
+        # The machine with the GPUs has too few CPUs, the one with the CPUs no GPU.
+        ({"cpus": 16, "gpus": 1, "scorers": 0}, [{"CPU": 32}, {"CPU": 8, "GPU": 4}], False),
+        ({"cpus": 8, "gpus": 1, "scorers": 0}, [{"CPU": 32}, {"CPU": 8, "GPU": 4}], True),
+        # Two machines of one CPU each take no three times 0.6.
+        ({"cpus": 0.6, "scorers": 2}, [{"CPU": 1}, {"CPU": 1}], False),
+        ({"cpus": 0.6, "scorers": 1}, [{"CPU": 1}, {"CPU": 1}], True),
+        # A GPU holds 0.4 twice, so that two hold no five of them.
+        ({"gpus": 0.4, "scorers": 4}, [{"CPU": 64, "GPU": 2}], False),
+        ({"gpus": 0.4, "scorers": 3}, [{"CPU": 64, "GPU": 2}], True),
+        ({"gpus": 2, "scorer_gpus": 0.5, "scorers": 4}, [{"CPU": 64, "GPU": 4}], True),
+        ({"gpus": 3, "scorer_gpus": 2, "scorers": 1}, [{"CPU": 64, "GPU": 4}, {"CPU": 1, "GPU": 1}], False),
+    ],
+)
+def test_pieces_must_fit_on_machines_and_not_only_in_all(asked, nodes, fits):
+    if fits:
+        fitted(Cluster(**asked), nodes)
+    else:
+        with pytest.raises(UserError, match="do not fit on the machines of the cluster together; lower them"):
+            fitted(Cluster(**asked), nodes)
+
+
+@pytest.mark.parametrize(
     ("asked", "says"),
     [
         ({"cpus": 0.0}, "--cpus 0.0 must be at least 0.01."),

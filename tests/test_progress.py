@@ -5,12 +5,14 @@ import json
 import os
 import threading
 import time
+from pathlib import Path
 
+import pytest
 from rich.console import Console
 
 from trials.cost import StepCost
 from trials.ledger import TrialState, read_states, seconds_left, write_failure, write_ledger
-from trials.progress import Progress, progress_file, read_all_progress, telling, wait_for_turn
+from trials.progress import Progress, TakenOver, progress_file, read_all_progress, telling, wait_for_turn
 from trials.summary import status_table
 from trials.view import duration, live_view, running_table, summary
 
@@ -186,3 +188,66 @@ def test_a_trial_whose_process_is_gone_is_taken_over(tmp_path):
     started = time.monotonic()
     wait_for_turn(path, "third", seconds=1.0)
     assert 1.0 < time.monotonic() - started < 5
+
+
+def test_one_failed_read_or_write_does_not_silence_a_trial(tmp_path, monkeypatch):
+    monkeypatch.setattr("trials.progress._BEAT", 0.02)
+    path = tmp_path / "one.json"
+    wait_for_turn(path, "first")
+    original, failures = Path.read_text, [OSError(116, "Stale file handle"), OSError(5, "Input/output error")]
+
+    def unsteady(self, *args, **options):
+        if self == path and failures:
+            raise failures.pop()
+        return original(self, *args, **options)
+
+    monkeypatch.setattr(Path, "read_text", unsteady)
+    full = [OSError(28, "No space left on device")]
+    write = Path.write_text
+    monkeypatch.setattr(
+        Path, "write_text", lambda self, text: (_ for _ in ()).throw(full.pop()) if full else write(self, text)
+    )
+    with telling(path, "first", COST):
+        time.sleep(0.5)
+        assert not failures
+        assert not full
+        assert time.time() - json.loads(original(path))["time"] < 0.3
+
+
+def test_who_lost_a_trial_while_asleep_is_told_before_it_writes(tmp_path):
+    path = tmp_path / "one.json"
+    wait_for_turn(path, "first")
+    with telling(path, "first", COST) as report:
+        report.check()
+        path.write_text(json.dumps({**json.loads(path.read_text()), "run": "second"}))
+        with pytest.raises(TakenOver) as taken:
+            report.check()
+        assert taken.value.run == "second"
+        path.unlink()
+        with pytest.raises(TakenOver):
+            report.check()
+
+
+@pytest.mark.parametrize("taken_by", ["ours", "other"])
+def test_a_trial_that_was_taken_over_waits_for_its_turn_and_shares_what_is_done(tmp_path, monkeypatch, taken_by):
+    from trials import worker
+    from trials.experiments import experiment_named
+    from trials.sources import Places
+
+    spec = experiment_named("smoke").specs()[0]
+    job = worker.Job(spec, "mine", str(tmp_path / "results"), str(tmp_path / "storage"), Places(), "ours")
+    runs, shared = [], []
+
+    def lost(*_, **__):
+        runs.append(1)
+        raise TakenOver(taken_by)
+
+    def finished_meanwhile(results, trial_id, experiment):
+        shared.append((trial_id, experiment))
+        return bool(runs)
+
+    monkeypatch.setattr(worker, "_run", lost)
+    monkeypatch.setattr("trials.results.shared_from_others", finished_meanwhile)
+    worker.run_job(job, 1, None, lambda stage: None)
+    assert runs == [1]
+    assert shared == [(spec.trial_id, "mine")] * (1 if taken_by == "ours" else 2)

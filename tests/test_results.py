@@ -3,8 +3,9 @@ import pandas as pd
 import pytest
 from tiny import tiny_spec
 
+from gd_ray.filesystems import beside
 from gd_ray.trial import run_trial
-from trials.results import finished, share, write_stages, write_trial
+from trials.results import file_of, finished, share, shared_from_others, write_stages, write_trial
 
 
 @pytest.fixture(scope="module")
@@ -68,3 +69,24 @@ def test_half_a_trial_is_not_finished(result, tmp_path):
     write_stages(str(tmp_path), "mine", result.spec, result.stages[:1])
     assert finished(str(tmp_path)) == {}
     assert len(pd.read_parquet(tmp_path / "stages")) == 1
+
+
+@pytest.mark.parametrize(
+    ("address", "place"),
+    [
+        ("/a/b/", "/a/b/trials/experiment=x/1.parquet"),
+        ("s3://bucket/a?region=b&scheme=http", "s3://bucket/a/trials/experiment=x/1.parquet?region=b&scheme=http"),
+    ],
+)
+def test_files_of_addresses_with_options(address, place):
+    assert file_of(address, "trials", "x", "1") == place
+    assert beside("s3://bucket/a?region=b", "far") == "s3://bucket/a-far?region=b"
+
+
+def test_a_trial_that_another_experiment_finished_is_given_to_this_one(result, tmp_path):
+    assert not shared_from_others(str(tmp_path), result.spec.trial_id, "mine")
+    write_stages(str(tmp_path), "other", result.spec, result.stages)
+    write_trial(str(tmp_path), "other", result, "cpu", 1)
+    for _ in range(2):
+        assert shared_from_others(str(tmp_path), result.spec.trial_id, "mine")
+    assert finished(str(tmp_path)) == {result.spec.trial_id: {"mine", "other"}}

@@ -167,8 +167,10 @@ def _read_json(results: str, path: str) -> dict[str, Any]:
         with filesystem.open_input_stream(f"{root}/{path}") as source:
             content: dict[str, Any] = json.loads(source.read())
             return content
-    except (OSError, ValueError):
+    except (FileNotFoundError, ValueError):
         return {}
+    except OSError as error:  # not to be taken for an empty one, which would be written anew
+        raise UserError(f"results {results!r} cannot be read ({error}); try again.") from error
 
 
 def _write(results: str, path: str, content: dict[str, Any]) -> None:

@@ -10,6 +10,7 @@ from gd_ray.errors import UserError
 _LEAST = {"cpus": 0.01, "gpus": 0, "scorers": 0, "scorer_cpus": 0.01, "scorer_gpus": 0, "retries": 0}
 _POOL_PAYS = 10_000
 """Images in a window from which on a scorer pays: it takes some seconds to start, at every stage."""
+_ROUNDING = 1e-6
 _GPU_SHARE = 0.25
 """Of a trial where there are GPUs: a WRN-16-2 and a coreset do not fill one."""
 
@@ -97,7 +98,36 @@ def fitted(cluster: Cluster, nodes: list[dict[str, float]]) -> Share:
         most = max(own, scorer if scorers else 0.0)
         if most > largest:
             raise UserError(f"{option} {most:g} is more than the {largest:g} of the largest machine; lower it.")
+    if not _fits(share, scorers, nodes):
+        raise UserError(
+            f"--cpus {cpus:g} with --gpus {gpus:g}, and {scorers} scorers of {scorer_cpus:g} CPUs and {scorer_gpus:g} "
+            f"GPUs each, do not fit on the machines of the cluster together; lower them."
+        )
     return share
+
+
+def _fits(share: Share, scorers: int, nodes: list[dict[str, float]]) -> bool:
+    """Whether one machine has room for the trial, and all of them for its scorers besides; a GPU is one piece."""
+    for place in range(len(nodes)):
+        left = [(node.get("CPU", 0.0), [1.0] * int(node.get("GPU", 0.0))) for node in nodes]
+        cpus, devices = left[place]
+        if not _number_that_fit(cpus, devices, share.cpus, share.gpus):
+            continue
+        whole = int(share.gpus)
+        devices = [1 - (share.gpus - whole), *devices[whole + 1 :]] if share.gpus != whole else devices[whole:]
+        left[place] = cpus - share.cpus, devices
+        if sum(_number_that_fit(*room, share.scorer_cpus, share.scorer_gpus) for room in left) >= scorers:
+            return True
+    return False
+
+
+def _number_that_fit(cpus: float, devices: list[float], each_cpus: float, each_gpus: float) -> int:
+    by_cpus = int(cpus / each_cpus + _ROUNDING)
+    if not each_gpus:
+        return by_cpus
+    if each_gpus > 1:
+        return min(by_cpus, int(sum(device == 1 for device in devices) / each_gpus))
+    return min(by_cpus, sum(int(device / each_gpus + _ROUNDING) for device in devices))
 
 
 def _cpu_share(nodes: list[dict[str, float]], gpus: float) -> float:

@@ -2,7 +2,8 @@
 
 Two runs of one experiment into the same folders meet here: who made the file computes the trial, the other waits until
 the trial is finished, until what it needs of it is there, or until the file has fallen silent and it goes on itself.
-A run that starts a trial again takes its file over at once: it knows that its former process is lost.
+A run that starts a trial again takes its file over at once: it knows that its former process is lost. Who lost the
+file to another run while it slept writes nothing more of the trial.
 """
 
 import json
@@ -15,7 +16,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from threading import Event, Thread
 
-from gd_ray.progress import Report
 from trials.cost import StepCost, share_done
 
 SILENT = 20.0
@@ -23,6 +23,15 @@ SILENT = 20.0
 _BEAT = 2.0
 _STUCK = 900.0
 """Seconds without a step forward after which a trial no longer says that it is at work, until it takes one."""
+
+
+class TakenOver(Exception):
+    """Another process is at work on the trial, or was and has ended."""
+
+    def __init__(self, run: str) -> None:
+        super().__init__(run)
+        self.run = run
+        """Which run it belongs to, as far as it is known."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +48,7 @@ class Progress:
     """Since it was started, or started again."""
     time: float = 0.0
     host: str = ""
+    """The machine, and there the world of process numbers: containers have their own."""
     pid: int = 0
     run: str = ""
     """Which run of the experiment it belongs to."""
@@ -71,19 +81,16 @@ def wait_for_turn(
 
 
 @contextmanager
-def telling(path: Path, run: str, cost: list[StepCost]) -> Iterator[Report]:
+def telling(path: Path, run: str, cost: list[StepCost]) -> Iterator["Teller"]:
     """A Report for the trial, written to its file now and then by a thread; the file goes when the trial ends."""
-    pace = _Pace(run, cost)
+    pace = Teller(path, run, cost)
     over = Event()
 
-    def ours() -> bool:
-        state = _read(path)
-        return state is not None and (state.host, state.pid, state.run) == (platform.node(), os.getpid(), run)
-
     def beat() -> None:
-        while not over.wait(_BEAT) and ours():
+        while not over.wait(_BEAT) and pace.is_ours():
             if time.monotonic() - pace.last < _STUCK:  # a machine that slept goes on
-                _replace(path, pace.progress())
+                with suppress(OSError):  # storage that does not answer for a moment
+                    _replace(path, pace.progress())
 
     thread = Thread(target=beat, daemon=True)
     thread.start()
@@ -92,15 +99,15 @@ def telling(path: Path, run: str, cost: list[StepCost]) -> Iterator[Report]:
     finally:
         over.set()
         thread.join()
-        if ours():
+        if pace.is_ours():
             path.unlink(missing_ok=True)
 
 
-class _Pace:
-    """Turns what a trial reports into rates; cheap enough to be called for every batch."""
+class Teller:
+    """A Report that turns what a trial says into rates; cheap enough to be called for every batch."""
 
-    def __init__(self, run: str, cost: list[StepCost]) -> None:
-        self.run, self.cost = run, cost
+    def __init__(self, path: Path, run: str, cost: list[StepCost]) -> None:
+        self.path, self.run, self.cost = path, run, cost
         self.last = time.monotonic()
         self.now: tuple[int, str, int, int] | None = None
         self.step_start = self.trial_start = (0.0, 0.0)
@@ -112,6 +119,22 @@ class _Pace:
         if self.now is None or self.now[:2] != (stage, step):
             self.step_start = clock, float(done)
         self.now = stage, step, done, total
+
+    def is_ours(self) -> bool:
+        """Whether this process still is the one at work; so, too, where the file cannot be read for a moment."""
+        try:
+            state = Progress(**json.loads(self.path.read_text()))
+        except FileNotFoundError:
+            return False
+        except (OSError, ValueError, TypeError):
+            return True
+        return (state.host, state.pid, state.run) == (_host(), os.getpid(), self.run)
+
+    def check(self) -> None:
+        """To be called before anything of the trial is written."""
+        if not self.is_ours():
+            state = _read(self.path)
+            raise TakenOver(state.run if state else "")
 
     def progress(self) -> Progress:
         if self.now is None:
@@ -135,7 +158,23 @@ def _rate(value: float, started: float, at_start: float, now: float) -> float:
 
 
 def _here(progress: Progress) -> Progress:
-    return Progress(**{**asdict(progress), "time": time.time(), "host": platform.node(), "pid": os.getpid()})
+    return Progress(**{**asdict(progress), "time": time.time(), "host": _host(), "pid": os.getpid()})
+
+
+def _host() -> str:
+    namespace = Path("/proc/self/ns/pid")
+    return f"{platform.node()} {os.readlink(namespace)}" if namespace.is_symlink() else platform.node()
+
+
+def _is_gone(pid: int) -> bool:
+    """Of a process of this machine."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    except OSError:
+        return False  # it is another user's
+    return False
 
 
 def _wait_until_free(path: Path, needless: Callable[[], bool], seconds: float) -> None:
@@ -143,7 +182,7 @@ def _wait_until_free(path: Path, needless: Callable[[], bool], seconds: float) -
     seen, since = _modified(path), time.monotonic()
     while seen is not None and not needless():
         state = _read(path)
-        gone = state is not None and state.host == platform.node() and not Path("/proc", str(state.pid)).exists()
+        gone = state is not None and state.host == _host() and _is_gone(state.pid)
         if gone or time.monotonic() - since > seconds:
             path.unlink(missing_ok=True)
             return

@@ -25,7 +25,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs
 
-from gd_ray.filesystems import filesystem_of
+from gd_ray.filesystems import filesystem_of, inside
 from gd_ray.results import ROW, StageResult, TrialResult
 from gd_ray.spec import TrialSpec
 
@@ -74,7 +74,7 @@ def write_trial(results: str, experiment: str, result: TrialResult, device: str,
 
 
 def file_of(results: str, kind: str, experiment: str, trial_id: str) -> str:
-    return f"{results}/{kind}/experiment={experiment}/{trial_id}.parquet"
+    return inside(results, f"{kind}/experiment={experiment}/{trial_id}.parquet")
 
 
 def finished(results: str) -> dict[str, set[str]]:
@@ -89,8 +89,12 @@ def finished(results: str) -> dict[str, set[str]]:
     return found
 
 
-def is_finished(results: str, trial_id: str) -> bool:
-    return trial_id in finished(results)
+def shared_from_others(results: str, trial_id: str, experiment: str) -> bool:
+    """Whether the trial is finished; where only other experiments have it, this one gets it too."""
+    sources = finished(results).get(trial_id)
+    if sources and experiment not in sources:
+        share(results, trial_id, min(sources), experiment)
+    return bool(sources)
 
 
 def share(results: str, trial_id: str, source: str, target: str) -> None:

@@ -7,6 +7,7 @@ import time
 import warnings
 from collections import Counter
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -17,9 +18,9 @@ from gd_ray.filesystems import check_writable
 from gd_ray.results import StageResult
 from gd_ray.spec import TrialSpec
 from trials.cost import first_share, spec_cost, total_work
-from trials.ledger import states_of, write_class_names, write_failure, write_ledger
+from trials.ledger import clear_failure, states_of, write_class_names, write_failure, write_ledger
 from trials.options import Cluster, Share, fitted, named
-from trials.results import finished, share
+from trials.results import finished, shared_from_others
 from trials.sources import Places
 from trials.view import live_view
 from trials.worker import Job, run_job
@@ -74,15 +75,14 @@ def run_experiment(
     for note in check_jobs(open_jobs):
         console.print(f"Note: {note}", markup=False, highlight=False, soft_wrap=True)
     ledger = write_ledger(results, name, storage, [_ledger_row(job) for job in jobs], command)
+    for job in open_jobs:
+        clear_failure(results, job.spec.trial_id)  # it gets another chance, and is waiting or running until then
     with live_view(lambda: states_of(results, name, ledger), console):
         _tune(of_shared_first_models(open_jobs), given, cluster, first_stage=True)
         # Trials that another run is at come last; else the longest first, so that the last ones keep all of the
         # cluster busy.
         order = sorted(open_jobs, key=lambda job: (job.progress.exists(), -total_work(spec_cost(job.spec))))
-        failures = _tune(order, given, cluster)
-    for failure in failures:
-        write_failure(results, failure.spec.trial_id, failure.error, failure.log)
-    return failures
+        return _tune(order, given, cluster)
 
 
 def _ledger_row(job: Job) -> dict[str, Any]:
@@ -104,9 +104,8 @@ def _without_finished(jobs: list[Job]) -> list[Job]:
     """The jobs still to run; those that another experiment has finished are shared with this one."""
     done = finished(jobs[0].results)
     for job in jobs:
-        sources = done.get(job.spec.trial_id)
-        if sources and job.experiment not in sources:
-            share(job.results, job.spec.trial_id, min(sources), job.experiment)
+        if job.experiment not in done.get(job.spec.trial_id, {job.experiment}):
+            shared_from_others(job.results, job.spec.trial_id, job.experiment)
     return [job for job in jobs if job.spec.trial_id not in done]
 
 
@@ -217,6 +216,14 @@ def _tune(jobs: list[Job], given: Share, cluster: Cluster, *, first_stage: bool 
         run_job(job, threads, pool_of(job), lambda stage: tune.report(_scalars(stage)), first_stage_only=first_stage)
         tune.report({"finished": 1})
 
+    class TellFailures(tune.Callback):
+        """Writes a failure down when it happens: the run may go on for days, or be killed."""
+
+        def on_trial_error(self, iteration: int, trials: Any, trial: Any, **info: Any) -> None:  # noqa: ARG002
+            job = jobs[trial.config["job"]]
+            lines = Path(trial.error_file).read_text().strip().splitlines()
+            write_failure(job.results, job.spec.trial_id, lines[-1], f"{trial.path}/error.txt")
+
     wave = "first-models" if first_stage else "trials"
     tuner = tune.Tuner(
         tune.with_resources(trial, resources),
@@ -231,7 +238,10 @@ def _tune(jobs: list[Job], given: Share, cluster: Cluster, *, first_stage: bool 
             storage_path=f"{jobs[0].storage}/tune",
             verbose=0,
             failure_config=tune.FailureConfig(max_failures=cluster.retries),
-            callbacks=[TBXLoggerCallback()] if cluster.tensorboard else [],  # type: ignore[no-untyped-call]
+            callbacks=[
+                *([] if first_stage else [TellFailures()]),
+                *([TBXLoggerCallback()] if cluster.tensorboard else []),  # type: ignore[no-untyped-call]
+            ],
         ),
     )
     failures = []

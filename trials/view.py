@@ -11,6 +11,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 
+from gd_ray.errors import UserError
 from trials.ledger import TrialState, seconds_left
 
 _SHOWN = 12
@@ -44,7 +45,7 @@ def live_view(states: Callable[[], list[TrialState]], console: Console, *, line_
             if live is None and time.monotonic() - last < line_every:
                 continue
             last = time.monotonic()
-            with suppress(OSError):  # storage that does not answer for a moment must not end the view
+            with suppress(OSError, UserError):  # storage that does not answer for a moment must not end the view
                 if live is not None:
                     live.update(_picture(states()), refresh=True)
                 else:

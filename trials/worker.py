@@ -5,11 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gd_ray.progress import Report
 from gd_ray.results import StageResult
 from gd_ray.spec import TrialSpec
 from trials.cost import spec_cost
-from trials.progress import progress_file, telling, wait_for_turn
+from trials.progress import TakenOver, Teller, progress_file, telling, wait_for_turn
 from trials.sources import Places
 
 if TYPE_CHECKING:
@@ -51,20 +50,23 @@ def run_job(
 
     Without a pool of scorers the trial scores the stream itself.
     """
-    from trials.results import is_finished
+    from trials.results import shared_from_others
 
     # A trial of another run that trains the first model goes on for long after it is there.
-    if not wait_for_turn(job.progress, job.run, needless=lambda: first_stage_only and job.first_model.exists()):
-        return
-    with telling(job.progress, job.run, spec_cost(job.spec)) as report:
-        # Another run of the experiment may have finished it in the meantime.
-        if not first_stage_only and is_finished(job.results, job.spec.trial_id):
-            return
-        _run(job, threads, pool, on_result, report, first_stage_only=first_stage_only)
+    while wait_for_turn(job.progress, job.run, needless=lambda: first_stage_only and job.first_model.exists()):
+        try:
+            with telling(job.progress, job.run, spec_cost(job.spec)) as report:
+                # Another run, perhaps of another experiment, may have finished it in the meantime.
+                if first_stage_only or not shared_from_others(job.results, job.spec.trial_id, job.experiment):
+                    _run(job, threads, pool, on_result, report, first_stage_only=first_stage_only)
+                return
+        except TakenOver as taken:
+            if taken.run == job.run:  # which took this process for lost and has another one at it
+                return
 
 
 def _run(
-    job: Job, threads: int, pool: "ScorerPool | None", on_result: OnResult, report: Report, *, first_stage_only: bool
+    job: Job, threads: int, pool: "ScorerPool | None", on_result: OnResult, report: Teller, *, first_stage_only: bool
 ) -> None:
     import ray
     import torch
@@ -91,6 +93,7 @@ def _run(
     def on_stage(stage: StageResult, checkpoint: Checkpoint) -> None:
         if stage.stage == 1:
             checkpoint.save(job.first_model)
+        report.check()
         if not first_stage_only:  # results first: a restart may repeat a stage, but never lacks one
             write_stages(job.results, job.experiment, spec, checkpoint.results)
             checkpoint.save(job.checkpoint)
@@ -107,6 +110,7 @@ def _run(
         device=device,
         scorer=ray_scorer(pool) if pool else score_in_process,
     )
+    report.check()
     if not first_stage_only:
         write_stages(job.results, job.experiment, spec, result.stages)
         write_trial(job.results, job.experiment, result, device, threads)
