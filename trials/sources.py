@@ -4,6 +4,7 @@ import os
 import shutil
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
@@ -29,23 +30,13 @@ class Places:
 
     def load_data(self, name: str, train_per_class: int | None, test_per_class: int | None) -> "LabelledData":
         """A data set; of glyphs only the images asked for are drawn."""
-        if name == "glyphs":
-            from gd_ray.data.glyphs import TEST_PER_CLASS, TRAIN_PER_CLASS, load_glyphs
-
-            return load_glyphs(train_per_class or TRAIN_PER_CLASS, test_per_class or TEST_PER_CLASS)
+        if name not in DATASETS:
+            raise unknown_name("dataset", name, DATASETS)
         place = self._place(self.data.get(name, f"data/{name}"))
         try:
-            if name == "cifar100":
-                from gd_ray.data.cifar100 import load_cifar100
-
-                return load_cifar100(place)
-            if name == "imagenet32":
-                from gd_ray.data.imagenet32 import load_imagenet32
-
-                return load_imagenet32(place)
+            return _loaded(name, place, train_per_class, test_per_class)
         except UserError as error:
             raise UserError(f"{error} If it lies elsewhere, name its folder with --data {name}=FOLDER.") from error
-        raise unknown_name("dataset", name, DATASETS)
 
     def stream_address(self, name: str) -> str:
         """Where a stream lies; glyphs:N is made on demand, in the storage."""
@@ -65,6 +56,22 @@ class Places:
             return WildStream.open(address)
         except UserError as error:
             raise UserError(f"{error} Name its folder with --stream {name}=FOLDER.") from error
+
+
+@lru_cache(maxsize=1)
+def _loaded(name: str, place: str, train_per_class: int | None, test_per_class: int | None) -> "LabelledData":
+    """Kept for the next trial of this process: decoding all of CIFAR-100 takes twenty seconds. Nobody changes it."""
+    if name == "glyphs":
+        from gd_ray.data.glyphs import TEST_PER_CLASS, TRAIN_PER_CLASS, load_glyphs
+
+        return load_glyphs(train_per_class or TRAIN_PER_CLASS, test_per_class or TEST_PER_CLASS)
+    if name == "cifar100":
+        from gd_ray.data.cifar100 import load_cifar100
+
+        return load_cifar100(place)
+    from gd_ray.data.imagenet32 import load_imagenet32
+
+    return load_imagenet32(place)
 
 
 def _make(source: str, address: str) -> None:
