@@ -188,6 +188,7 @@ class Driver:
 
     def __init__(self, folder):
         self.folder = folder
+        self.waves = self.tune_runs()
         (folder / "grid.yaml").write_text(GRID)
         command = [sys.executable, "-c", "from trials.cli import main; main()", "run", "grid.yaml"]
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
@@ -203,8 +204,21 @@ class Driver:
     def checkpoints(self):
         return list((self.folder / "storage" / "checkpoints").glob("[!.]*.pt"))
 
-    def signal(self, number):
-        os.killpg(self.process.pid, number)  # as a terminal does
+    def tune_runs(self):
+        folder = self.folder / "storage" / "tune"
+        return len(list(folder.iterdir())) if folder.exists() else 0
+
+    def wait_for_tune(self):
+        """Until its trials are about to start."""
+        deadline = time.time() + 200
+        while self.tune_runs() == self.waves and time.time() < deadline:
+            time.sleep(0.1)
+
+    def interrupt(self):
+        os.killpg(self.process.pid, signal.SIGINT)  # as a terminal does
+
+    def terminate(self):
+        self.process.terminate()  # as a batch system does
 
     def end(self):
         out, err = self.process.communicate(timeout=240)
@@ -215,10 +229,10 @@ def specs_of_driver():
     return [tiny(method, **LONG) for method in ("gd", "lwf")]
 
 
-def test_nothing_is_lost_to_a_killed_driver_to_ctrl_c_or_to_two_runs_at_once(tmp_path):
+def test_nothing_is_lost_to_a_killed_driver_to_ctrl_c_to_a_batch_system_or_to_two_runs_at_once(tmp_path):
     killed = Driver(tmp_path)
     killed.wait_for_checkpoint()
-    killed.signal(signal.SIGKILL)
+    os.killpg(killed.process.pid, signal.SIGKILL)
     killed.end()
     before = {
         checkpoint.trial_id: {stage.stage: stage.seconds["model"] for stage in checkpoint.results if stage.stage > 1}
@@ -226,15 +240,12 @@ def test_nothing_is_lost_to_a_killed_driver_to_ctrl_c_or_to_two_runs_at_once(tmp
     }
     assert before
 
-    tune = tmp_path / "storage" / "tune"
-    waves = len(list(tune.iterdir()))
-    stopped = Driver(tmp_path)
-    deadline = time.time() + 200
-    while len(list(tune.iterdir())) == waves and time.time() < deadline:  # its trials are about to start
-        time.sleep(0.1)
-    stopped.signal(signal.SIGINT)
-    code, _, err = stopped.end()
-    assert (code, err) == (130, "gd-ray: stopped; the same command goes on where it was.\n")
+    for stop in (Driver.interrupt, Driver.terminate):
+        stopped = Driver(tmp_path)
+        stopped.wait_for_tune()
+        stop(stopped)
+        code, _, err = stopped.end()
+        assert (code, err) == (130, "gd-ray: stopped; the same command goes on where it was.\n")
 
     for code, out, err in [driver.end() for driver in (Driver(tmp_path), Driver(tmp_path))]:
         assert code == 0, err

@@ -1,13 +1,18 @@
 """Ray Tune: schedules the trials of an experiment, resumes them, retries them, and shows how far they are."""
 
 import os
+import signal
 import subprocess
 import sys
+import threading
 import time
 import warnings
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 from typing import Any
 from uuid import uuid4
 
@@ -77,12 +82,32 @@ def run_experiment(
     ledger = write_ledger(results, name, storage, [_ledger_row(job) for job in jobs], command)
     for job in open_jobs:
         clear_failure(results, job.spec.trial_id)  # it gets another chance, and is waiting or running until then
-    with live_view(lambda: states_of(results, name, ledger), console):
+    with _terminated_as_interrupted(), live_view(lambda: states_of(results, name, ledger), console):
         _tune(of_shared_first_models(open_jobs), given, cluster, first_stage=True)
         # Trials that another run is at come last; else the longest first, so that the last ones keep all of the
         # cluster busy.
         order = sorted(open_jobs, key=lambda job: (job.progress.exists(), -total_work(spec_cost(job.spec))))
         return _tune(order, given, cluster)
+
+
+@contextmanager
+def _terminated_as_interrupted() -> Iterator[None]:
+    """Ends a run on SIGTERM, which batch systems and `kill` send, as on Ctrl-C; Ray's own handler dumps its stack."""
+    if threading.current_thread() is not threading.main_thread():  # only there may handlers be set
+        yield
+        return
+
+    def interrupt(_: int, frame: FrameType | None) -> None:
+        handler = signal.getsignal(signal.SIGINT)
+        if not callable(handler):  # a shell's background job ignores Ctrl-C
+            raise KeyboardInterrupt
+        handler(signal.SIGINT, frame)
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _ledger_row(job: Job) -> dict[str, Any]:
