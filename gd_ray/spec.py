@@ -11,11 +11,13 @@ from typing import Any
 from gd_ray.conventions import Convention, convention_named
 from gd_ray.errors import UserError, unknown_name
 from gd_ray.methods import Method, method_named
+from gd_ray.schedule import Training
 
 _REAL = (
     "ood_ratio",
     "dropout",
     "epoch_factor",
+    "fine_tune_factor",
     "learning_rate",
     "momentum",
     "weight_decay",
@@ -37,7 +39,7 @@ _WHOLE = {
 """Whole numbers and their least values."""
 _OPTIONAL = ("train_per_class", "test_per_class")
 PRECISIONS = ("float32", "bfloat16")
-YOUNGER_FIELDS = {"precision": "float32"}
+YOUNGER_FIELDS: dict[str, str | float] = {"precision": "float32", "fine_tune_factor": 1.0}
 """Fields that came later, and what trials from before them had; with that value they are no part of a trial's id."""
 EXTERNAL_FIELDS = ("stream", "window", "ood_ratio")
 """Fields that only methods with external data have a use for."""
@@ -80,6 +82,8 @@ class TrialSpec:
     batch_size: int = 128
     epoch_factor: float = 1.0
     """Multiplies all epochs and decay epochs: 1 is the paper's 200 (180 + 20 with fine-tuning)."""
+    fine_tune_factor: float = 1.0
+    """Multiplies the epochs of fine-tuning once more: a few epochs of a small balanced set are next to no updates."""
     learning_rate: float = 0.1
     momentum: float = 0.9
     weight_decay: float = 5e-4
@@ -118,7 +122,7 @@ class TrialSpec:
         _inside("dropout", self.dropout, 0, 0.99, "0.3 is the paper's")
         _inside("momentum", self.momentum, 0, 0.9999, "0.9 is the paper's")
         _inside("weight_decay", self.weight_decay, 0, 1, "0.0005 is the paper's")
-        for name in ("epoch_factor", "learning_rate", "temperature", "ensemble_temperature"):
+        for name in ("epoch_factor", "fine_tune_factor", "learning_rate", "temperature", "ensemble_temperature"):
             if getattr(self, name) <= 0:
                 raise UserError(f"{name} {getattr(self, name)} must be above 0; leave it out for the paper's value.")
         if self.rules.balancing == "balanced set" and not self.coreset_size:
@@ -153,6 +157,10 @@ class TrialSpec:
     def task_sizes(self) -> tuple[int, ...]:
         return (self.task_size,) * self.num_tasks
 
+    def factor_of(self, training: Training) -> float:
+        """What multiplies the paper's epochs of a training."""
+        return self.epoch_factor * (self.fine_tune_factor if training == "fine-tuning" else 1.0)
+
     def canonical(self) -> dict[str, Any]:
         """All that decides the result. What cannot matter is left out, so that equal trials have equal ids."""
         values = asdict(self)
@@ -160,6 +168,8 @@ class TrialSpec:
         if not self.rules.external:
             for name in EXTERNAL_FIELDS:
                 del values[name]
+        if self.rules.fine_tuned == "nothing":
+            values["fine_tune_factor"] = 1.0
         for name, old in YOUNGER_FIELDS.items():
             if values[name] == old:
                 del values[name]
@@ -174,7 +184,7 @@ class TrialSpec:
     def first_model_id(self) -> str:
         """Equal for trials that share their first-stage model."""
         values = self.canonical()
-        for name in ("method", "ood_ratio", "temperature", "ensemble_temperature"):
+        for name in ("method", "ood_ratio", "fine_tune_factor", "temperature", "ensemble_temperature"):
             values.pop(name, None)
         if not self.rules.calibrated_first_model:
             for name in (*EXTERNAL_FIELDS, "convention"):

@@ -60,7 +60,7 @@ def fit(
     plan = schedule(
         training,
         updates_per_epoch=per_epoch,
-        epoch_factor=spec.epoch_factor,
+        epoch_factor=spec.factor_of(training),
         learning_rate=spec.learning_rate,
     )
     optimiser = torch.optim.SGD(

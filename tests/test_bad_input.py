@@ -43,6 +43,7 @@ def sentence(error: pytest.ExceptionInfo[UserError]) -> str:
         ("depth", 12, "depth 12 is not 6n"),
         ("dropout", 1.0, "dropout 1.0 is outside"),
         ("epoch_factor", 0, "epoch_factor 0.0 must be above 0"),
+        ("fine_tune_factor", 0, "fine_tune_factor 0.0 must be above 0"),
         ("batch_size", 0, "batch_size 0 must be"),
         ("train_per_class", 0, "train_per_class 0 must be"),
         ("dataset", None, "dataset None must be a name"),

@@ -1,3 +1,5 @@
+import dataclasses
+
 import pytest
 from tiny import tiny_spec
 
@@ -18,6 +20,17 @@ def test_the_cost_from_the_spec_is_what_a_trial_does(method, tiny_data, tiny_str
         # The external set may miss or exceed its size by a few images, so by a batch an epoch.
         slack = 16 if METHODS[method].external and key[1] in ("teacher", "model") else 0
         assert images == pytest.approx(expected[key], abs=slack), key
+
+
+def test_longer_fine_tuning_is_done_and_counted(tiny_data):
+    spec = tiny_spec(method="e2e", coreset_size=8, epoch_factor=0.1)
+    done, longer = (
+        run_trial(s, tiny_data).stages[-1].images for s in (spec, dataclasses.replace(spec, fine_tune_factor=4))
+    )
+    assert longer["fine-tune"] == 4 * done["fine-tune"]
+    assert longer["model"] == done["model"]
+    cost = trial_cost(dataclasses.replace(spec, fine_tune_factor=4), 8, 4)
+    assert next(step.images for step in cost[::-1] if step.step == "fine-tune") == longer["fine-tune"]
 
 
 def test_a_plan_counts_a_shared_first_model_once():

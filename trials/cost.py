@@ -70,7 +70,7 @@ def _stage_cost(spec: TrialSpec, stage: int, per_class: int) -> list[StepCost]:
         updates = schedule(
             training,
             updates_per_epoch=members // size,
-            epoch_factor=spec.epoch_factor,
+            epoch_factor=spec.factor_of(training),
             learning_rate=spec.learning_rate,
         ).updates
         return updates * size
