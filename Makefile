@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 
 export RAY_USAGE_STATS_ENABLED := 0
 
-.PHONY: demo test lint bench bench-scoring bench-runner bench-prepare bench-analysis bench-train lock clean
+.PHONY: demo test lint evidence bench bench-scoring bench-runner bench-prepare bench-analysis bench-train lock clean
 
 $(READY): requirements.lock pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -26,6 +26,9 @@ lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+evidence: $(READY)  ## the README's tables and figures of evidence, from the Parquet under analysis/evidence
+	$(BIN)/python -m analysis.readme
 
 bench: bench-scoring bench-runner bench-prepare bench-analysis bench-train  ## every benchmark; each prints ratios measured in one run
 
