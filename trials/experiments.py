@@ -128,7 +128,7 @@ def _reduced() -> list[TrialSpec]:
     """Table 1; the OOD ratio; both conventions; and two controls.
 
     Without external data an epoch has half the updates: Baseline and GD get as many as GD+ext. And the balanced set of
-    E2E is so small that a scaled schedule fine-tunes on it for some thirty updates: E2E gets about as many as in the paper.
+    E2E is so small that a scaled schedule leaves its fine-tuning thirty updates: E2E gets about the paper's number.
     """
     specs = []
     for seed in range(3):
