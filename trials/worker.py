@@ -91,9 +91,9 @@ def _run(
         on_result(stage)
 
     def on_stage(stage: StageResult, checkpoint: Checkpoint) -> None:
+        report.check()
         if stage.stage == 1:
             checkpoint.save(job.first_model)
-        report.check()
         if not first_stage_only:  # results first: a restart may repeat a stage, but never lacks one
             write_stages(job.results, job.experiment, spec, checkpoint.results)
             checkpoint.save(job.checkpoint)
