@@ -161,6 +161,11 @@ class TrialSpec:
         """What multiplies the paper's epochs of a training."""
         return self.epoch_factor * (self.fine_tune_factor if training == "fine-tuning" else 1.0)
 
+    @property
+    def _used_fine_tune_factor(self) -> float:
+        """Means nothing where nothing is fine-tuned."""
+        return self.fine_tune_factor if self.rules.fine_tuned != "nothing" else 1.0
+
     def canonical(self) -> dict[str, Any]:
         """All that decides the result. What cannot matter is left out, so that equal trials have equal ids."""
         values = asdict(self)
@@ -168,8 +173,7 @@ class TrialSpec:
         if not self.rules.external:
             for name in EXTERNAL_FIELDS:
                 del values[name]
-        if self.rules.fine_tuned == "nothing":
-            values["fine_tune_factor"] = 1.0
+        values["fine_tune_factor"] = self._used_fine_tune_factor
         for name, old in YOUNGER_FIELDS.items():
             if values[name] == old:
                 del values[name]
@@ -196,6 +200,7 @@ class TrialSpec:
         """One column per field, the method's own as `method_<field>`."""
         row: dict[str, str | int | float | bool | None] = {"method": self.rules.name}
         row.update({f.name: getattr(self, f.name) for f in fields(self) if f.name != "method"})
+        row["fine_tune_factor"] = self._used_fine_tune_factor
         row.update({f"method_{f.name}": getattr(self.rules, f.name) for f in fields(Method) if f.name != "name"})
         return row
 

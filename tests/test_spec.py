@@ -56,6 +56,7 @@ def test_first_models_are_shared_where_the_first_stage_is_the_same():
 def test_longer_fine_tuning_matters_to_methods_that_fine_tune_and_not_to_first_models():
     longer = {method: TrialSpec(method=method, fine_tune_factor=4) for method in ("lwf", "e2e")}
     assert longer["lwf"].trial_id == TrialSpec(method="lwf").trial_id
+    assert [longer[method].flat()["fine_tune_factor"] for method in ("lwf", "e2e")] == [1, 4]
     assert longer["e2e"].trial_id != TrialSpec(method="e2e").trial_id
     assert longer["e2e"].first_model_id == TrialSpec(method="e2e").first_model_id
     halved = TrialSpec(method="e2e", epoch_factor=0.5, fine_tune_factor=4)
