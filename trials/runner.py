@@ -9,7 +9,7 @@ import time
 import warnings
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -23,9 +23,10 @@ from gd_ray.filesystems import check_writable
 from gd_ray.results import StageResult
 from gd_ray.spec import TrialSpec
 from trials.cost import first_share, spec_cost, total_work
+from trials.grid import unique
 from trials.ledger import clear_failure, states_of, write_class_names, write_failure, write_ledger
 from trials.options import Cluster, Share, fitted, named
-from trials.results import finished, shared_from_others
+from trials.results import finished, share
 from trials.sources import Places
 from trials.view import live_view
 from trials.worker import Job, run_job
@@ -67,27 +68,29 @@ def run_experiment(
     results = results if "://" in results else os.path.abspath(results)
     storage = os.path.abspath(cluster.storage)
     places = Places(named(cluster.data, "--data"), named(cluster.stream, "--stream"), storage)
-    unique = {spec.trial_id: spec for spec in specs}.values()
     run = uuid4().hex
-    jobs = [Job(spec, name, results, storage, places, run) for spec in unique]
+    jobs = [Job(spec, name, results, storage, places, run) for spec in unique(specs)]
+    rows = [_ledger_row(job) for job in jobs]
     for folder in ("results", results), ("storage", storage):
         check_writable(*folder)
     open_jobs = _without_finished(jobs)
     console.print(f"{name}: {len(jobs)} trials, {len(jobs) - len(open_jobs)} of them finished already.")
     if not open_jobs:
+        write_ledger(results, name, storage, rows, command)
         return []
     given = fitted(cluster, _connect(cluster.address))
-    for note in check_jobs(open_jobs):
-        console.print(f"Note: {note}", markup=False, highlight=False, soft_wrap=True)
-    ledger = write_ledger(results, name, storage, [_ledger_row(job) for job in jobs], command)
-    for job in open_jobs:
-        clear_failure(results, job.spec.trial_id)  # it gets another chance, and is waiting or running until then
-    with _terminated_as_interrupted(), live_view(lambda: states_of(results, name, ledger), console):
-        _tune(of_shared_first_models(open_jobs), given, cluster, first_stage=True)
-        # Trials that another run is at come last; else the longest first, so that the last ones keep all of the
-        # cluster busy.
-        order = sorted(open_jobs, key=lambda job: (job.progress.exists(), -total_work(spec_cost(job.spec))))
-        return _tune(order, given, cluster)
+    with _terminated_as_interrupted():
+        for note in check_jobs(open_jobs):
+            console.print(f"Note: {note}", markup=False, highlight=False, soft_wrap=True)
+        ledger = write_ledger(results, name, storage, rows, command)
+        for job in open_jobs:
+            clear_failure(results, job.spec.trial_id)  # it gets another chance, and is waiting or running until then
+        with live_view(lambda: states_of(results, name, ledger), console):
+            _tune(of_shared_first_models(open_jobs), given, cluster, first_stage=True)
+            # Trials that another run is at come last; else the longest first, so that the last ones keep all of the
+            # cluster busy.
+            order = sorted(open_jobs, key=lambda job: (job.progress.exists(), -total_work(spec_cost(job.spec))))
+            return _tune(order, given, cluster)
 
 
 @contextmanager
@@ -129,8 +132,9 @@ def _without_finished(jobs: list[Job]) -> list[Job]:
     """The jobs still to run; those that another experiment has finished are shared with this one."""
     done = finished(jobs[0].results)
     for job in jobs:
-        if job.experiment not in done.get(job.spec.trial_id, {job.experiment}):
-            shared_from_others(job.results, job.spec.trial_id, job.experiment)
+        sources = done.get(job.spec.trial_id, {job.experiment})
+        if job.experiment not in sources:
+            share(job.results, job.spec.trial_id, min(sources), job.experiment)
     return [job for job in jobs if job.spec.trial_id not in done]
 
 
@@ -246,8 +250,9 @@ def _tune(jobs: list[Job], given: Share, cluster: Cluster, *, first_stage: bool 
 
         def on_trial_error(self, iteration: int, trials: Any, trial: Any, **info: Any) -> None:  # noqa: ARG002
             job = jobs[trial.config["job"]]
-            lines = Path(trial.error_file).read_text().strip().splitlines()
-            write_failure(job.results, job.spec.trial_id, lines[-1], f"{trial.path}/error.txt")
+            with suppress(OSError, UserError):  # a full disk, say: Tune would end all other trials for it
+                lines = Path(trial.error_file).read_text().strip().splitlines()
+                write_failure(job.results, job.spec.trial_id, lines[-1], f"{trial.path}/error.txt")
 
     wave = "first-models" if first_stage else "trials"
     tuner = tune.Tuner(

@@ -33,8 +33,9 @@ class Places:
         if name not in DATASETS:
             raise unknown_name("dataset", name, DATASETS)
         place = self._place(self.data.get(name, f"data/{name}"))
+        drawn = (train_per_class, test_per_class) if name == "glyphs" else (None, None)
         try:
-            return _loaded(name, place, train_per_class, test_per_class)
+            return _loaded(name, place, *drawn)
         except UserError as error:
             raise UserError(f"{error} If it lies elsewhere, name its folder with --data {name}=FOLDER.") from error
 
