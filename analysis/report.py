@@ -187,7 +187,7 @@ def _what_was_run(results: Results, found: list[Setting]) -> str:
             "methods": _listed(titles[name] for name in ordered(titles)),
             "task sizes": _listed(sorted(trials["task_size"].unique())),
             "seeds": _listed(sorted(trials["seed"].unique())),
-            "differs from the paper in": setting.differs or "nothing",
+            "differs from the paper, external data apart, in": setting.differs or "nothing",
             "convention": setting.convention,
         }
         text += f"<h3>{heading}</h3>" + page.definitions(entries) + page.notes(setting.notes)
@@ -437,15 +437,20 @@ def _versions(results: Results) -> str:
 
 def _reproduce(results: Results) -> str:
     names = sorted(results.experiments) or sorted(results.expected["experiment"].unique())
-    lines = results.commands or [f"gd-ray run {name} --results {results.address}" for name in names]
+    unknown = [name for name in names if not results.commands.get(name)]
+    typed = [line for name in names for line in results.commands.get(name, ())]
+    lines = [*dict.fromkeys(typed), *(f"gd-ray run {name} --results {results.address}" for name in unknown)]
     revisions = results.trials["git_revision"].dropna().value_counts()
     first = [f"git checkout {revision}" for revision in revisions.index[:1]]
     text = (
         "The spec of a trial alone decides its result, and its id is made from the spec. Every trial's settings are "
         "in its row of the trials above and in the Parquet files. The same command goes on after an interruption."
     )
-    if not results.commands:
-        text += " What was typed is not known here: settings that differ from an experiment's own need --set."
+    if unknown:
+        text += (
+            f" What was typed for {_listed(unknown)} is not known here: settings that differ from an experiment's own "
+            f"need --set."
+        )
     if len(revisions) > 1:
         text += f" Trials of {len(revisions)} revisions are here; the one below has the most of them."
     return page.paragraph(text) + page.commands([*first, *lines, f"gd-ray report {results.address}"])

@@ -51,8 +51,8 @@ class Results:
     """Files of trials that cannot be read. Stage files of trials whose counts are known are not even looked at."""
     met_unreadable: dict[TrialFile, None] = field(default_factory=dict)
     """Files that `rows` could not read so far."""
-    commands: tuple[str, ...] = ()
-    """What was typed to run the experiments, as the ledgers tell."""
+    commands: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """What was typed to run each experiment, where its ledger tells."""
 
     @cached_property
     def stages(self) -> pd.DataFrame:
@@ -75,8 +75,8 @@ class Results:
     @property
     def notes(self) -> tuple[str, ...]:
         """What a reader should know of these results, in sentences."""
-        unreadable = [*self.unreadable, *self._stages_and_unreadable[1], *self.met_unreadable]
-        return tuple(_notes(self.trials, len(self.unfinished), self.expected, unreadable))
+        unreadable = dict.fromkeys([*self.unreadable, *self._stages_and_unreadable[1], *self.met_unreadable])
+        return tuple(_notes(self.trials, len(self.unfinished), self.expected, list(unreadable)))
 
     @cached_property
     def confusions(self) -> pd.DataFrame:
@@ -171,7 +171,7 @@ def load(
         stage_files=stage_files,
         stage_columns=None if stage_columns is None else tuple(stage_columns),
         unreadable=tuple(unreadable),
-        commands=tuple(dict.fromkeys(str(line) for ledger in ledgers.values() for line in ledger.get("commands", ()))),
+        commands={name: tuple(map(str, ledger.get("commands", ()))) for name, ledger in ledgers.items()},
     )
 
 

@@ -91,7 +91,7 @@ def run_prepare_distances(stream: str, out: str, to: str, least: int, splits: in
             f"{beside(out, split.name)}: {split.about}, {len(split.classes)} classes, {split.images} images{short}."
         )
     _tell_classes(console, "Training classes, left out", plan.training)
-    _tell_classes(console, f"Unknown to WordNet, kept apart in {out}-unknown", plan.unknown)
+    _tell_classes(console, f"Unknown to WordNet, kept apart in {beside(out, 'unknown')}", plan.unknown)
 
 
 def run_prepare_cifar100(folder: str) -> None:

@@ -152,7 +152,7 @@ class Sample:
     classes: NDArray[np.int64]
     """The previous class an image was taken for; -1 for OOD."""
     confidences: NDArray[np.float32]
-    """The score it was taken with; NaN where it was never scored."""
+    """By which it was taken: the probability of its class, or what else the convention ranks by; NaN if unscored."""
 
     def __len__(self) -> int:
         return len(self.offsets)
@@ -193,7 +193,8 @@ def finish(plan: SamplingPlan, found: Candidates | None, window_length: int, gen
 def log_odds(logits: NDArray[np.float32]) -> NDArray[np.float32]:
     """log p / (1 - p) of the most probable class.
 
-    It ranks as p does, also among images of which a model is so sure that p itself is rounded to 1.
+    It ranks as p does, also among images of which a model is so sure that p itself is rounded to 1; up to odds of
+    e^87, below which float32 has no numbers left for the other classes.
     """
     top = logits.argmax(axis=1)
     shifted = logits - logits.max(axis=1, keepdims=True)

@@ -80,9 +80,9 @@ def cleared_on_failure(out: str) -> Iterator[None]:
     if like_ours and filesystem.get_file_info(mark).type == fs.FileType.NotFound:
         raise UserError(f"out {out!r} holds a {like_ours[0].base_name} of something else; choose another folder.")
     _clear(filesystem, root)
-    with filesystem.open_output_stream(mark) as file:
-        file.write(b"gd-ray prepare is at work here, or was stopped; the same command clears up and starts anew.\n")
     with plain_errors(out):
+        with filesystem.open_output_stream(mark) as file:
+            file.write(b"gd-ray prepare is at work here, or was stopped; the same command clears up and starts anew.\n")
         try:
             yield
         except BaseException:

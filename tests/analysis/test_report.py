@@ -225,13 +225,17 @@ def test_how_to_reproduce_tells_what_was_typed(tmp_path):
     write_made(str(tmp_path), "mine", made_spec("gd", 0), right(0, 0))
     path, _ = report.write_report(str(tmp_path))
     assert f"gd-ray run mine --results {tmp_path}" in path.read_text()
-    assert "What was typed is not known here" in path.read_text()
+    assert "What was typed for mine is not known here" in path.read_text()
     for command in ("gd-ray run mine.yaml --set seed=0", "gd-ray run mine.yaml", "gd-ray run mine.yaml"):
         write_ledger(str(tmp_path), "mine", "storage", [], command)
     path, results = report.write_report(str(tmp_path))
-    assert results.commands == ("gd-ray run mine.yaml --set seed=0", "gd-ray run mine.yaml")
+    assert results.commands == {"mine": ("gd-ray run mine.yaml --set seed=0", "gd-ray run mine.yaml")}
     assert "gd-ray run mine.yaml --set seed=0\n" in path.read_text()
     assert "not known here" not in path.read_text()
+    write_made(str(tmp_path), "older", made_spec("gd", 1), right(0, 0))
+    text = report.write_report(str(tmp_path))[0].read_text()
+    assert "What was typed for older is not known here" in text
+    assert f"gd-ray run mine.yaml\ngd-ray run older --results {tmp_path}\n" in text
 
 
 def test_files_of_an_earlier_report_go_and_others_stay(tmp_path):
