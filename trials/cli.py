@@ -210,9 +210,9 @@ def _run(selection: Selection, cluster: Cluster) -> int:
     """Runs and shows the table of what is finished; gives back how many trials are not."""
     from rich.console import Console
 
+    from analysis.summary import accuracy_table
     from trials.results import finished
     from trials.runner import run_experiment
-    from trials.summary import accuracy_table
 
     name, specs = selection.specs()
     console = Console()

@@ -10,10 +10,10 @@ from rich.console import Console
 import analysis
 from analysis.formats import grids, latex, to_csv, to_html, to_latex, to_markdown, to_terminal
 from analysis.settings import mixed_note, settings
+from analysis.summary import accuracy_table
 from analysis.tables import LAYOUTS, all_tables, fill, gap_closed
 from gd_ray.methods import TABLES, Method
 from gd_ray.spec import TrialSpec
-from trials.summary import accuracy_table
 
 # Right of 100 after stage 2 on task 1 and on task 2; task 1 just learned has 90. So ACC is their mean, FGT by the
 # text half of what task 1 lost, and FGT as released half of that. Seed s adds s to both.
