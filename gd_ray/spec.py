@@ -5,6 +5,7 @@ import json
 import math
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
+from functools import cached_property
 from numbers import Integral, Real
 from typing import Any
 
@@ -168,7 +169,8 @@ class TrialSpec:
 
     def canonical(self) -> dict[str, Any]:
         """All that decides the result. What cannot matter is left out, so that equal trials have equal ids."""
-        values = asdict(self)
+        values: dict[str, Any] = {f.name: getattr(self, f.name) for f in fields(self)}
+        values["method"] = asdict(self.rules)
         del values["method"]["title"]
         if not self.rules.external:
             for name in EXTERNAL_FIELDS:
@@ -179,12 +181,12 @@ class TrialSpec:
                 del values[name]
         return values
 
-    @property
+    @cached_property
     def trial_id(self) -> str:
         """Names the trial's files: equal for specs with equal results, on any machine."""
         return _digest(self.canonical())
 
-    @property
+    @cached_property
     def first_model_id(self) -> str:
         """Equal for trials that share their first-stage model."""
         values = self.canonical()
