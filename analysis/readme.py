@@ -168,8 +168,8 @@ def pictures(results: Results) -> list[Picture]:
     return [picture for picture in drawn if picture is not None]
 
 
-def core_hours(results: Results) -> float:
-    """What the trials took. Those that share a first stage have its very times, which count once."""
+def clock_hours(results: Results) -> float:
+    """What the trials took, other work beside them included; a first stage that several share counts once."""
     stages = results.rows("stages").drop_duplicates(["trial_id", "stage"])
     seconds = stages.filter(like="seconds_").sum(axis=1)
     first = stages["stage"] == 1
@@ -180,11 +180,12 @@ def section(results: Results, shown: Iterable[Picture], folder: str) -> str:
     """The part of the README between the marks."""
     trials = results.trials
     total = SEEDS * sum(len(rows) for _, rows in SECTIONS)
+    hours = clock_hours(results)
     versions = ", ".join(f"{name} {'/'.join(sorted(map(str, trials[name].unique())))}" for name in ("torch", "ray"))
     lines = [
         BEGIN,
         "",
-        f"{len(trials)} of {total} trials, {core_hours(results):.1f} hours of one core in all; {versions}.",
+        f"{len(trials)} of {total} trials, {hours:.1f} hours by their own clocks, one core each; {versions}.",
         "",
         to_markdown(results_grid(trials)),
     ]

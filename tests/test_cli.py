@@ -130,13 +130,9 @@ def test_a_cluster_that_does_not_answer_is_told_within_ten_seconds(tmp_path):
 def test_plan_tells_what_an_experiment_costs_without_ray(tmp_path):
     code = "import sys; from trials.cli import main; main(); print('ray' in sys.modules)"
     command = [sys.executable, "-c", code, "plan", "table1"]
-    for _ in range(3):  # the fastest counts: half of it is torch's import, which waits for a busy machine
-        started = time.perf_counter()
-        done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=True)
-        seconds = time.perf_counter() - started
-        if seconds < 5:
-            break
-    assert seconds < 5
+    started = time.perf_counter()
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=True)
+    assert time.perf_counter() - started < 5
     lines = done.stdout.splitlines()
     assert lines[0] == "table1: 570 trials, 0 finished, 570 to run."
     assert lines[1].startswith("Images to train on: ")
