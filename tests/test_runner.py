@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import contextmanager
 from pathlib import Path
 
 import pandas as pd
@@ -139,6 +140,23 @@ def test_only_first_models_that_several_trials_wait_for_have_a_wave_of_their_own
     assert [job.spec.seed for job in of_shared_first_models(jobs)] == [0]
     jobs[0].first_model.touch()
     assert of_shared_first_models(jobs) == []
+
+
+def test_the_view_of_a_run_counts_its_own_trials_not_those_of_earlier_selections(ray, tmp_path, monkeypatch):
+    seen = []
+
+    @contextmanager
+    def view(states, _):
+        seen.append([state.trial_id for state in states()])
+        yield
+
+    monkeypatch.setattr("trials.runner.live_view", view)
+    monkeypatch.setattr("trials.runner._tune", lambda *_, **__: [])
+    selections = [[tiny("baseline"), tiny("gd")], [tiny("gd"), tiny("lwf")]]
+    for specs in selections:
+        run("mine", specs, tmp_path)
+    assert seen == [[spec.trial_id for spec in specs] for specs in selections]
+    assert len(read_states(str(tmp_path / "results"))) == 3  # `gd-ray status` counts them all
 
 
 def test_a_second_run_computes_nothing_and_another_experiment_shares(finished_run):

@@ -65,14 +65,13 @@ def seconds_left(states: list[TrialState]) -> float | None:
 
 def write_ledger(
     results: str, experiment: str, storage: str, trials: list[dict[str, Any]], command: str | None = None
-) -> dict[str, Any]:
-    """Adds the trials, and the command that wants them, to what is known of the experiment; all that is now known."""
+) -> None:
+    """Adds the trials, and the command that wants them, to what is known of the experiment."""
     old = _read(results, experiment)
     known = {row["trial_id"]: row for row in [*old.get("trials", []), *trials]}
     commands = dict.fromkeys([*old.get("commands", []), *([command] if command else [])])
     content = {"storage": storage, "trials": list(known.values()), "commands": list(commands)}
     _write(results, f"ledger/{experiment}.json", content)
-    return content
 
 
 def write_class_names(results: str, dataset: str, names: Sequence[str]) -> None:
@@ -107,23 +106,21 @@ def read_states(results: str) -> list[TrialState]:
                 f"results {results!r} has a ledger/{name}.json that cannot be read; 'gd-ray run {name}' with the same "
                 f"options writes it anew."
             )
-        states += states_of(results, name, content)
+        states += states_of(results, name, content["storage"], content["trials"])
     return states
 
 
-def states_of(results: str, experiment: str, content: dict[str, Any]) -> list[TrialState]:
-    """Every trial of an experiment, from what its ledger holds."""
+def states_of(results: str, experiment: str, storage: str, trials: list[dict[str, Any]]) -> list[TrialState]:
+    """These trials of an experiment, given as its ledger holds them."""
     done, failed = finished(results), _failures(results)
     now = time.time()
     running = {
-        trial_id: progress
-        for trial_id, progress in read_all_progress(content["storage"]).items()
-        if now - progress.time < _STALE
+        trial_id: progress for trial_id, progress in read_all_progress(storage).items() if now - progress.time < _STALE
     }
-    first_models = {path.stem for path in Path(content["storage"], "first-models").glob("*.pt")}
+    first_models = {path.stem for path in Path(storage, "first-models").glob("*.pt")}
     return [
         _state(experiment, row, row["trial_id"] in done, running.get(row["trial_id"]), failed, first_models)
-        for row in content["trials"]
+        for row in trials
     ]
 
 

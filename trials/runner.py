@@ -82,10 +82,10 @@ def run_experiment(
     with _terminated_as_interrupted():
         for note in check_jobs(open_jobs):
             console.print(f"Note: {note}", markup=False, highlight=False, soft_wrap=True)
-        ledger = write_ledger(results, name, storage, rows, command)
+        write_ledger(results, name, storage, rows, command)
         for job in open_jobs:
             clear_failure(results, job.spec.trial_id)  # it gets another chance, and is waiting or running until then
-        with live_view(lambda: states_of(results, name, ledger), console):
+        with live_view(lambda: states_of(results, name, storage, rows), console):  # not those of earlier selections
             _tune(of_shared_first_models(open_jobs), given, cluster, first_stage=True)
             # Trials that another run is at come last; else the longest first, so that the last ones keep all of the
             # cluster busy.
