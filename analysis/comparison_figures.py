@@ -22,7 +22,7 @@ from analysis.drawing import (
 )
 from analysis.published import BEST_OOD_RATIO, dataset_title
 from analysis.results import Results
-from gd_ray.methods import METHODS
+from gd_ray.methods import PAPERS_METHODS
 from gd_ray.spec import EXTERNAL_FIELDS
 
 _BANDS = 5
@@ -36,7 +36,9 @@ def incremental(
     results: Results, trials: pd.DataFrame, dataset: str, task_size: int, convention: str
 ) -> Picture | None:
     """ACC and FGT against the number of trained classes."""
-    methods = [name for name in ordered(trials["method"]) if name.partition("+")[0] in COLOURS or name not in METHODS]
+    methods = [
+        name for name in ordered(trials["method"]) if name.partition("+")[0] in COLOURS or name not in PAPERS_METHODS
+    ]
     rows = results.curves[results.curves["stage"] > 1].merge(trials[["trial_id", "method"]], on="trial_id")
     if not methods or rows["classes_seen"].nunique() < 2:
         return None

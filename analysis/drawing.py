@@ -10,7 +10,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from gd_ray.methods import METHODS
+from gd_ray.methods import METHODS, PAPERS_METHODS
 
 COLOURS = {
     "oracle": "#000000",
@@ -46,7 +46,7 @@ def ordered(methods: Iterable[str]) -> list[str]:
 
 def look_of(method: str, others: list[str]) -> dict[str, object]:
     base, _, external = method.partition("+")
-    if base in COLOURS:
+    if method not in others:
         return {"color": COLOURS[base], "marker": MARKERS[base], "linestyle": "-" if external else "--", **_STYLE}
     index = others.index(method)
     return {
@@ -58,7 +58,7 @@ def look_of(method: str, others: list[str]) -> dict[str, object]:
 
 
 def without_colour(methods: Iterable[str]) -> list[str]:
-    return [method for method in methods if method.partition("+")[0] not in COLOURS]
+    return [method for method in methods if method not in PAPERS_METHODS or method.partition("+")[0] not in COLOURS]
 
 
 def label_of(trials: pd.DataFrame, method: str) -> str:

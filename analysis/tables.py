@@ -8,9 +8,11 @@ import numpy as np
 import pandas as pd
 
 from analysis import statistics
+from analysis.drawing import ordered
 from analysis.published import PRINTED, TRIALS, Printed
+from analysis.results import counted
 from analysis.settings import Setting
-from gd_ray.methods import METHODS
+from gd_ray.methods import PAPERS_METHODS
 
 MARGIN = 1.0
 """Points of ACC or FGT within which a printed mean counts as reproduced."""
@@ -102,7 +104,7 @@ class Table:
 
 def own_methods(setting: Setting) -> Layout | None:
     """A table of the methods that are none of the paper's, beside those of its Table 1 that they can be compared to."""
-    own = [method for method in setting.trials["method"].unique() if method not in METHODS]
+    own = ordered(set(setting.trials["method"]) - PAPERS_METHODS)
     if not own:
         return None
     known = tuple(m for m in LAYOUTS["C.1"].methods if m in set(setting.trials["method"]))
@@ -274,10 +276,15 @@ def _comparisons(layout: Layout, setting: Setting, trials: pd.DataFrame) -> tupl
                 )
     columns = ["method", "against", "dataset", "task_size", "metric", "n", "difference", "low", "high", "p"]
     frame = pd.DataFrame(rows, columns=[*columns, "wins", "ties", "improvement", "remark"])
-    frame.insert(10, "p_holm", statistics.holm(frame["p"].to_numpy(float)))
-    n = int(frame["n"].max()) if len(frame) else 0
-    if n > 1 and 2 / 2**n > 0.05:
-        notes.append(f"With {n} seeds no exact test can fall below p = {2 / 2**n:g}; look at the differences.")
+    families = frame.groupby(["dataset", "task_size", "metric"], observed=True)["p"]
+    frame.insert(10, "p_holm", families.transform(lambda p: statistics.holm(p.to_numpy(float))))
+    n, tests = (int(frame["n"].max()), int(families.count().max())) if len(frame) else (0, 0)
+    least = min(1.0, tests * statistics.least_p(n))
+    if n > 1 and least > 0.05:
+        notes.append(
+            f"With {n} seeds and {counted(tests, 'test')} of a kind no corrected p can fall below {least:.2g}; look at "
+            f"the differences."
+        )
     return frame, notes
 
 
@@ -293,7 +300,7 @@ def gap_closed(setting: Setting) -> tuple[pd.DataFrame, list[str]]:
                 f"well."
             )
             continue
-        for method in [name for name in METHODS if name in set(trials["method"]) and name not in ends]:
+        for method in ordered(set(trials["method"]) - ends.keys()):
             for metric in ("acc", f"fgt_{setting.convention}"):
                 values = _gaps(trials, method, metric)
                 if values.empty:

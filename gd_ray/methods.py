@@ -141,6 +141,8 @@ TABLES: dict[int, tuple[str, ...]] = {
     5: ("gd", "sample-ood", "sample-prev", "sample-ood-pred", "gd+ext"),
 }
 """The rows of each table of the paper, in its order."""
+PAPERS_METHODS = frozenset(method for rows in TABLES.values() for method in rows)
+"""Any other method is a user's own, a preset or not."""
 
 
 def method_named(name: str) -> Method:

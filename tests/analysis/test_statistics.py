@@ -70,6 +70,16 @@ def test_cluster_intervals_cover_though_settings_of_a_seed_go_together(monkeypat
     assert naive < 0.9
 
 
+@pytest.mark.parametrize(("seeds", "sizes"), [(3, 1), (5, 1), (5, 3), (7, 1)])
+def test_intervals_of_an_interquartile_mean_of_few_seeds_cover_too(seeds, sizes, monkeypatch):
+    rng = np.random.default_rng(3)
+
+    def draw():
+        return rng.normal(size=(seeds, 1)) + rng.normal(size=(seeds, sizes))
+
+    assert 0.93 <= coverage(draw, own.iqm_interval, 0.0, 4000, monkeypatch) <= 0.97
+
+
 def test_sign_flips_are_counted_exactly():
     assert own.sign_flip_test([1, 2, 3]) == 0.25
     assert own.sign_flip_test([1, -1]) == 1.0

@@ -8,11 +8,12 @@ from made import made_spec, write_made
 from rich.console import Console
 
 import analysis
+from analysis.drawing import look_of, ordered, without_colour
 from analysis.formats import grids, latex, to_csv, to_html, to_latex, to_markdown, to_terminal
 from analysis.settings import mixed_note, settings
 from analysis.summary import accuracy_table
 from analysis.tables import LAYOUTS, all_tables, fill, gap_closed
-from gd_ray.methods import TABLES, Method
+from gd_ray.methods import METHODS, TABLES, Method
 from gd_ray.spec import TrialSpec
 
 # Right of 100 after stage 2 on task 1 and on task 2; task 1 just learned has 90. So ACC is their mean, FGT by the
@@ -65,9 +66,25 @@ def test_comparisons_in_closed_form(folder):
     assert rows.loc["gd", "difference"] == pytest.approx(5)
     assert rows.loc["gd", ["low", "high"]].tolist() == pytest.approx([5, 5])
     assert rows["p"].tolist() == [0.25, 0.25]
-    assert rows["p_holm"].tolist() == [1.0, 1.0]  # four tests in the table
+    assert rows["p_holm"].tolist() == [0.5, 0.5]  # two tests of ACC; those of FGT are counted by themselves
     assert rows["wins"].tolist() == [3, 3]
     assert rows.loc["baseline", "improvement"] == 1.0
+
+
+def test_ten_seeds_can_show_every_comparison_of_the_paper(tmp_path):
+    for method, level in LEVELS.items():
+        for seed in range(10):
+            for size in (2, 4):
+                write(tmp_path, method, seed, level, num_classes=8, task_size=size)
+    table = tables_of(tmp_path)["C.1"]
+    tests = 3  # two against Baseline and GD+ext against GD
+    assert table.comparisons["p_holm"].tolist() == pytest.approx([tests * 2 / 2**10] * 12)
+    assert not any("corrected p" in note for note in table.notes)
+
+
+def test_too_few_seeds_for_any_corrected_p_are_told(folder):
+    (note,) = (note for note in tables_of(folder)["1"].notes if "corrected p" in note)
+    assert note == ("With 3 seeds and 2 tests of a kind no corrected p can fall below 0.5; look at the differences.")
 
 
 def test_gap_closed_in_closed_form(folder):
@@ -229,6 +246,24 @@ def test_collapsed_trials_are_marked_and_counted(folder):
     assert cell(table, "lwf", "acc")["mean"] == 10
     assert any("1 trial collapsed" in note and "LwF at 2 seed 0" in note for note in table.setting.notes)
     assert "†" in to_markdown(grids(table)[0])
+
+
+@pytest.mark.parametrize("preset", [True, False])
+def test_a_method_of_your_own_is_everywhere_whether_a_preset_or_not(folder, monkeypatch, preset):
+    mine = Method(name="gd+mine", title="Mine", previous="local")
+    if preset:
+        monkeypatch.setitem(METHODS, mine.name, mine)
+    for seed in range(3):
+        write(folder, mine, seed, (65, 80))
+    results = analysis.load(str(folder))
+    (setting,) = settings(results)
+    table = tables_of(folder)["own"]
+    assert cell(table, "gd+mine", "acc")["mean"] == pytest.approx(73.5)
+    assert table.comparisons.set_index("metric").loc["acc", "difference"] == pytest.approx(12.5)
+    gaps = gap_closed(setting)[0].set_index(["method", "metric"])["iqm"]
+    assert gaps["gd+mine", "acc"] == pytest.approx(12.5 / 25)
+    looks = {name: look_of(name, without_colour(ordered(setting.trials["method"]))) for name in ("gd+mine", "gd+ext")}
+    assert looks["gd+mine"]["color"] != looks["gd+ext"]["color"]
 
 
 def test_methods_of_your_own_with_markup_in_their_names(folder):
