@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import PurePosixPath
 from typing import Any
@@ -39,9 +39,18 @@ def trial_files(results: str, kind: str, experiment: str | None = None) -> list[
     return [file for file in files if experiment in (None, file.experiment)]
 
 
-def once(files: Iterable[TrialFile]) -> list[TrialFile]:
-    """Each trial once: experiments that share a trial hold equal copies of its files."""
-    return list({file.trial_id: file for file in files}.values())
+def once(files: Iterable[TrialFile], preferred: Mapping[str, str] | None = None) -> list[TrialFile]:
+    """Each trial once, from its preferred experiment where that has it.
+
+    Experiments that have finished a trial hold equal copies of its files. One that was stopped before another
+    finished the trial holds less, so that the one with the row of the finished trial is to be preferred.
+    """
+    chosen: dict[str, TrialFile] = {}
+    for file in files:
+        earlier = chosen.get(file.trial_id)
+        if earlier is None or earlier.experiment != (preferred or {}).get(file.trial_id):
+            chosen[file.trial_id] = file
+    return list(chosen.values())
 
 
 def read_tables(

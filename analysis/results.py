@@ -13,7 +13,7 @@ from analysis.counts import COUNTS, concatenated, stages_from_counts
 from analysis.curves import METRICS, accuracy_matrix, curves
 from analysis.files import Filters, once, read_json_files, read_tables, trial_files
 from analysis.trial_file import TrialFile
-from gd_ray.errors import UserError
+from gd_ray.errors import UserError, unknown_name
 from gd_ray.methods import Method
 from gd_ray.spec import YOUNGER_FIELDS, TrialSpec
 
@@ -21,7 +21,19 @@ SPEC = tuple(spec_field.name for spec_field in fields(TrialSpec))
 """The fields of a trial that decide its result."""
 METHOD = tuple(f"method_{f.name}" for f in fields(Method) if f.name not in ("name", "title"))
 _MACHINE = ("seconds", "status", "device", "threads", "host", "python", "torch", "ray", "numpy", "git_revision")
-TRIAL_COLUMNS = ("trial_id", *SPEC, "method_title", *METHOD, *METRICS, "final_accuracy", *_MACHINE, "experiment")
+_INPUTS = {"data_digest": "dataset", "stream_digest": "stream"}
+"""Digests of the images that a trial learned from, and the fields that only name them."""
+TRIAL_COLUMNS = (
+    "trial_id",
+    *SPEC,
+    "method_title",
+    *METHOD,
+    *METRICS,
+    "final_accuracy",
+    *_MACHINE,
+    *_INPUTS,
+    "experiment",
+)
 STAGE_COLUMNS = ("stage", "task", "hits", "total", "classes_of_task", "classes_seen")
 """What every metric needs. The other columns of the stages (sizes, seconds, losses) are read when asked for."""
 _IDENTITY = ("method", "dataset", "task_size", "seed")
@@ -67,6 +79,10 @@ class Results:
             files = tuple(file for file in files if file.trial_id not in told)
             known = stages_from_counts(self.counts)[["trial_id", "experiment", *self.stage_columns]]
         stages, unreadable = read_tables(self.address, files, self.stage_columns)
+        for name in self.stage_columns or ():
+            if len(stages) and name not in stages and name not in STAGE_COLUMNS:
+                every = read_tables(self.address, files[:1])[0].columns
+                raise unknown_name("column of the stages", name, every)
         stages = _with_columns(concatenated(known, stages), ("trial_id", *(self.stage_columns or STAGE_COLUMNS)))
         unfinished = set(self.unfinished)
         others = [file for file in self.stage_files if file.trial_id in unfinished]
@@ -116,7 +132,8 @@ class Results:
         """Rows of 'stages', 'confusions' or 'samples', of some trials only; no other file is opened."""
         known = {trial for ids in self.experiments.values() for trial in ids}
         wanted = known if trials is None else set(trials)
-        files = [file for file in once(trial_files(self.address, kind)) if file.trial_id in wanted]
+        finished = dict(zip(self.trials["trial_id"].astype(str), self.trials["experiment"].astype(str), strict=True))
+        files = [file for file in once(trial_files(self.address, kind), finished) if file.trial_id in wanted]
         frame, unreadable = read_tables(self.address, files, columns, filters)
         self.met_unreadable.update(dict.fromkeys(unreadable))
         return frame
@@ -132,7 +149,8 @@ def load(
     """Everything in a results folder, local or an address such as s3://bucket/results.
 
     `filters` are conditions on the trials, such as [("method", "in", ["gd", "gd+ext"])]; stages, confusions and
-    samples of other trials are then not read at all. `stage_columns=None` reads every column of the stages.
+    samples of other trials are then not read at all. `stage_columns` names columns of the stages to read besides those
+    that every metric needs; None reads them all.
     """
     address = str(path)
     found = trial_files(address, "trials", experiment)
@@ -146,13 +164,16 @@ def load(
             )
         if experiment is not None and experiment not in ledgers:
             raise UserError(f"experiment {experiment!r} is not in results {address!r}; it holds: {', '.join(names)}.")
-    trials, unreadable = read_tables(address, once(found), filters=filters)
+    rows = once(found)
+    done = {file.trial_id: file.experiment for file in rows}
+    started = {file.trial_id for file in of_stages}
+    trials, unreadable = read_tables(address, rows, filters=filters)
     trials, counts = _without_counts(_with_younger(_with_columns(trials, (*TRIAL_COLUMNS, *COUNTS))))
     if filters is not None:
         kept = set(trials["trial_id"])
         found = [file for file in found if file.trial_id in kept]
         of_stages = [file for file in of_stages if file.trial_id in kept]
-    stage_files = tuple(once(of_stages))
+    stage_files = tuple(once(of_stages, done))
     experiments: dict[str, list[str]] = {}
     for file in [*found, *of_stages]:
         experiments.setdefault(file.experiment, []).append(file.trial_id)
@@ -161,7 +182,7 @@ def load(
         address=address,
         trials=trials.assign(collapsed=_collapsed(trials, _final_accuracy(address, trials, stage_files))),
         experiments={name: tuple(dict.fromkeys(ids)) for name, ids in experiments.items()},
-        expected=_expected(address, ledgers, trials, {file.trial_id for file in of_stages}),
+        expected=_expected(address, ledgers, set(done) - {file.trial_id for file in unreadable}, started),
         storage=tuple(dict.fromkeys(str(ledger["storage"]) for ledger in ledgers.values() if "storage" in ledger)),
         class_names={
             name: tuple(map(str, content.get("names", ())))
@@ -169,7 +190,7 @@ def load(
         },
         counts=counts,
         stage_files=stage_files,
-        stage_columns=None if stage_columns is None else tuple(stage_columns),
+        stage_columns=None if stage_columns is None else tuple(dict.fromkeys([*STAGE_COLUMNS, *stage_columns])),
         unreadable=tuple(unreadable),
         commands={name: tuple(map(str, ledger.get("commands", ()))) for name, ledger in ledgers.items()},
     )
@@ -227,9 +248,7 @@ def _collapsed(trials: pd.DataFrame, final_accuracy: NDArray[np.float64]) -> NDA
     return collapsed
 
 
-def _expected(
-    address: str, ledgers: dict[str, dict[str, Any]], trials: pd.DataFrame, started: set[str]
-) -> pd.DataFrame:
+def _expected(address: str, ledgers: dict[str, dict[str, Any]], done: set[str], started: set[str]) -> pd.DataFrame:
     """The trials of the ledgers with their state: done, failed, started or waiting."""
     columns = ["experiment", "trial_id", "method", "dataset", "task_size", "seed", "stages", "state", "error", "log"]
     rows = [
@@ -239,7 +258,6 @@ def _expected(
         if isinstance(row, dict) and "trial_id" in row
     ]
     failures = read_json_files(address, "failures")
-    done = set(trials["trial_id"].to_numpy())
     for row in rows:
         failure = failures.get(str(row["trial_id"]), {})
         row["error"], row["log"] = failure.get("error"), failure.get("log")
@@ -267,6 +285,13 @@ def _notes(trials: pd.DataFrame, running: int, expected: pd.DataFrame, unreadabl
     failed = int((expected["state"] == "failed").sum())
     if failed:
         notes.append(f"{counted(failed, 'trial')} failed; the same command goes on after the last stage.")
+    for digest, name in _INPUTS.items():
+        kinds = trials.groupby(name, observed=True)[digest].nunique()
+        notes += [
+            f"Trials of {name} {value!s} learned from different images under that name ({number} kinds, see "
+            f"{digest}): they should not be averaged."
+            for value, number in kinds[kinds > 1].items()
+        ]
     unknown = sorted(set(trials.columns) - {*TRIAL_COLUMNS, "collapsed"})
     if unknown:
         notes.append(

@@ -3,8 +3,10 @@
 Generators need no saving: each stage makes its own from (seed, stage, purpose).
 """
 
+import io
 import os
 import pickle
+import zlib
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -15,10 +17,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from gd_ray.errors import UserError
+from gd_ray.inputs import Inputs
 from gd_ray.results import SampledImages, StageResult
 from gd_ray.spec import TrialSpec
 
-FORMAT = 1
+FORMAT = 2
 
 
 @dataclass(frozen=True)
@@ -27,6 +30,7 @@ class Checkpoint:
 
     trial_id: str
     first_model_id: str
+    inputs: Inputs
     weights: dict[str, Tensor]
     coreset: NDArray[np.int64]
     """Places of the coreset's images in the training set."""
@@ -40,27 +44,36 @@ class Checkpoint:
         """Writes to a temporary name and renames, so that a checkpoint is whole or absent."""
         target = Path(path)
         temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+        packed = io.BytesIO()
         content = {
-            "format": FORMAT,
             "trial_id": self.trial_id,
             "first_model_id": self.first_model_id,
+            "inputs": asdict(self.inputs),
             "weights": self.weights,
             "coreset": torch.from_numpy(self.coreset),
             "results": [_packed(asdict(result)) for result in self.results],
         }
-        torch.save(content, temporary)
+        torch.save(content, packed)
+        # torch compares no checksum when it loads: a flipped bit would be a wrong weight.
+        whole = torch.frombuffer(packed.getbuffer(), dtype=torch.uint8)
+        torch.save({"format": FORMAT, "crc": zlib.crc32(packed.getbuffer()), "content": whole}, temporary)
         temporary.replace(target)
 
     @staticmethod
     def load(path: str | Path) -> "Checkpoint":
         """Reads tensors and plain values only: a checkpoint runs no code."""
         try:
-            content = torch.load(path, weights_only=True, map_location="cpu")
-            version = content["format"] if isinstance(content, dict) else None
+            outer = torch.load(path, weights_only=True, map_location="cpu")
+            version = outer["format"] if isinstance(outer, dict) else None
             if version == FORMAT:
+                packed = outer["content"].numpy().tobytes()
+                if zlib.crc32(packed) != outer["crc"]:
+                    raise ValueError("checksum")
+                content = torch.load(io.BytesIO(packed), weights_only=True)
                 return Checkpoint(
                     trial_id=content["trial_id"],
                     first_model_id=content["first_model_id"],
+                    inputs=Inputs(**content["inputs"]),
                     weights=content["weights"],
                     coreset=content["coreset"].numpy(),
                     results=tuple(_unpacked(result) for result in content["results"]),
@@ -71,6 +84,7 @@ class Checkpoint:
             EOFError,
             LookupError,
             TypeError,
+            ValueError,
             AttributeError,
             pickle.UnpicklingError,
         ) as error:
@@ -78,13 +92,21 @@ class Checkpoint:
             raise UserError(f"checkpoint {path} cannot be read ({reason}); delete it to start anew.") from error
         raise UserError(f"checkpoint {path} has format {version}, this program reads {FORMAT}; delete it.")
 
-    def check_continues(self, spec: TrialSpec) -> None:
-        """A checkpoint belongs to its own spec; the first stage's to every spec that shares the first model."""
+    def check_continues(self, spec: TrialSpec, inputs: Inputs) -> None:
+        """A checkpoint belongs to its own spec and images; the first stage's to every spec that shares its model."""
         shared = self.stage == 1 and self.first_model_id == spec.first_model_id
         if self.trial_id != spec.trial_id and not shared:
             raise UserError(
                 f"resume: the checkpoint belongs to trial {self.trial_id}, but the spec is trial {spec.trial_id}; "
                 f"use the spec that made it or start without it."
+            )
+        changed = self.inputs.changed(inputs)
+        if self.stage == 1 and not spec.rules.calibrated_first_model:  # it has seen no stream
+            changed = [name for name in changed if name != "stream"]
+        if changed:
+            raise UserError(
+                f"resume: the checkpoint was made with other images of {changed[0]} "
+                f"{getattr(spec, changed[0])!r} than are there now; give those, or start without it."
             )
 
 

@@ -1,10 +1,11 @@
 """What a trial gives back: counts, so that every metric can be worked out again exactly."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
+from gd_ray.inputs import Inputs
 from gd_ray.metrics import average_forgetting, average_incremental_accuracy
 from gd_ray.spec import TrialSpec
 
@@ -58,6 +59,7 @@ class TrialResult:
 
     spec: TrialSpec
     stages: tuple[StageResult, ...]
+    inputs: Inputs = field(default_factory=Inputs)
 
     @property
     def accuracy(self) -> NDArray[np.float64]:

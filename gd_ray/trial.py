@@ -18,6 +18,7 @@ from gd_ray.data.pixels import Statistics
 from gd_ray.data.tasks import learned_labels, learned_order
 from gd_ray.errors import UserError
 from gd_ray.evaluation import confusion_counts, per_task
+from gd_ray.inputs import Inputs
 from gd_ray.losses import EXTERNAL
 from gd_ray.network import WideResNet
 from gd_ray.progress import Report, silent
@@ -52,16 +53,20 @@ def run_trial(
     `on_stage` gets each stage's result and the checkpoint to continue from. Only the spec, the data and the stream
     decide the result.
     """
+    last = spec.num_tasks if last_stage is None else last_stage
+    if not 1 <= last <= spec.num_tasks:
+        raise UserError(f"last_stage {last_stage} is not among the {spec.num_tasks} stages; they start at 1.")
     learned = learned_data(spec, data)
     check_inputs(spec, learned, stream)
     _check_device(spec, device)
     keep_freed_memory()
+    inputs = Inputs.of(spec, data, stream)
     coreset, model, results = np.empty(0, np.int64), None, []
     if resume is not None:
-        resume.check_continues(spec)
+        resume.check_continues(spec, inputs)
         coreset, model, results = resume.coreset, _restored(spec, resume, device), list(resume.results)
 
-    for number in range(len(results) + 1, (last_stage or spec.num_tasks) + 1):  # Algorithm 1
+    for number in range(len(results) + 1, last + 1):  # Algorithm 1
         log = StageLog()
         current, replayed = _labelled_places(spec, learned, number, coreset)
         labelled = np.concatenate([current, replayed])
@@ -84,9 +89,9 @@ def run_trial(
         results.append(_result(learned, stage, model, len(labelled), len(coreset), external))
         if on_stage is not None:
             weights = {name: value.cpu().clone() for name, value in model.state_dict().items()}
-            checkpoint = Checkpoint(spec.trial_id, spec.first_model_id, weights, coreset, tuple(results))
+            checkpoint = Checkpoint(spec.trial_id, spec.first_model_id, inputs, weights, coreset, tuple(results))
             on_stage(results[-1], checkpoint)
-    return TrialResult(spec, tuple(results))
+    return TrialResult(spec, tuple(results), inputs)
 
 
 @dataclass(frozen=True)
@@ -116,7 +121,11 @@ def learned_data(spec: TrialSpec, data: LabelledData) -> Learned:
 
 
 def _check_device(spec: TrialSpec, device: torch.device | str) -> None:
-    if torch.device(device).type != "cuda":
+    try:
+        kind = torch.device(device).type
+    except RuntimeError as error:
+        raise UserError(f"device {str(device)!r} is none that torch knows; take 'cpu' or 'cuda'.") from error
+    if kind != "cuda":
         return
     if not torch.cuda.is_available():
         raise UserError(f"device {str(device)!r} is asked for, but this machine has no usable GPU; take 'cpu'.")

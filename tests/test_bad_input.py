@@ -7,7 +7,7 @@ import pytest
 import torch
 from tiny import tiny_spec
 
-from gd_ray.checkpoint import Checkpoint
+from gd_ray.checkpoint import FORMAT, Checkpoint
 from gd_ray.data.cifar100 import load_cifar100
 from gd_ray.data.image_set import ImageSet, LabelledData
 from gd_ray.data.pixels import Statistics
@@ -183,11 +183,71 @@ def test_a_checkpoint_of_another_spec(tiny_data):
         run_trial(tiny_spec(method="gd", seed=1), tiny_data, resume=checkpoints[0])
 
 
+def test_a_checkpoint_of_other_images(tiny_data, tiny_stream):
+    def checkpoints_of(method):
+        found = []
+        run_trial(tiny_spec(method=method), tiny_data, tiny_stream, on_stage=lambda _, c: found.append(c), last_stage=2)
+        return found
+
+    turned = ImageSet(tiny_data.train.images.flip(0), tiny_data.train.labels.flip(0))
+    other_data = dataclasses.replace(tiny_data, train=turned)
+    assert other_data.content_hash() == tiny_data.content_hash()  # the same images, in another order
+    other_stream = MemoryStream(tiny_stream.images[::-1])
+    for stage in checkpoints_of("gd+ext"):
+        with pytest.raises(UserError, match="made with other images of dataset 'glyphs'") as error:
+            run_trial(tiny_spec(method="gd+ext"), other_data, tiny_stream, resume=stage)
+        sentence(error)
+        with pytest.raises(UserError, match="made with other images of stream 'glyphs'") as error:
+            run_trial(tiny_spec(method="gd+ext"), tiny_data, other_stream, resume=stage)
+        sentence(error)
+    first, second = checkpoints_of("teacher-cls")
+    run_trial(
+        tiny_spec(method="teacher-cls"), tiny_data, other_stream, resume=first, last_stage=1
+    )  # has seen no stream
+    with pytest.raises(UserError, match="made with other images of stream 'glyphs'"):
+        run_trial(tiny_spec(method="teacher-cls"), tiny_data, other_stream, resume=second)
+
+
+@pytest.mark.parametrize("stage", [0, -1, 4])
+def test_a_last_stage_that_is_none(tiny_data, stage):
+    with pytest.raises(UserError, match=f"last_stage {stage} is not among the 3 stages") as error:
+        run_trial(tiny_spec(method="gd"), tiny_data, last_stage=stage)
+    sentence(error)
+
+
+def test_a_device_that_torch_does_not_know(tiny_data):
+    with pytest.raises(UserError, match="device 'gpu' is none that torch knows; take 'cpu' or 'cuda'") as error:
+        run_trial(tiny_spec(method="gd"), tiny_data, device="gpu")
+    sentence(error)
+
+
+def test_a_flipped_bit_in_a_checkpoint_is_never_a_wrong_weight(tiny_data, tmp_path):
+    saved = []
+    run_trial(tiny_spec(method="gd"), tiny_data, on_stage=lambda _, c: saved.append(c), last_stage=1)
+    saved[0].save(tmp_path / "whole.pt")
+    content = (tmp_path / "whole.pt").read_bytes()
+    places = np.random.default_rng(0).integers(len(content), size=60)
+    refused = 0
+    for place in places:
+        flipped = bytearray(content)
+        flipped[place] ^= 1 << int(place) % 8
+        (tmp_path / "flipped.pt").write_bytes(flipped)
+        try:
+            found = Checkpoint.load(tmp_path / "flipped.pt")
+        except UserError:
+            refused += 1
+            continue
+        assert all(torch.equal(found.weights[name], value) for name, value in saved[0].weights.items())
+        assert found.coreset.tolist() == saved[0].coreset.tolist()
+        assert found.results[0].hits == saved[0].results[0].hits
+    assert refused > 50  # most of the file are weights
+
+
 def test_a_checkpoint_that_is_no_checkpoint(tmp_path):
     torch.save({"format": 99}, tmp_path / "new.pt")
     (tmp_path / "torn.pt").write_bytes(b"PK\x03\x04 half a file")
     torch.save(METHODS["gd"], tmp_path / "code.pt")  # an object, which a safe load refuses
-    torch.save({"format": 1}, tmp_path / "empty.pt")
+    torch.save({"format": FORMAT}, tmp_path / "empty.pt")
     torch.save(torch.zeros(3), tmp_path / "tensor.pt")
     unreadable = dict.fromkeys(("torn.pt", "code.pt", "empty.pt"), "cannot be read")
     for name, says in {"new.pt": "has format 99", "tensor.pt": "has format None", **unreadable}.items():

@@ -280,3 +280,26 @@ def test_who_lost_a_trial_in_its_first_stage_leaves_the_first_model_alone(tmp_pa
             told = SimpleNamespace(check=check)
             worker._run(job, 1, None, lambda stage: None, told, first_stage_only=True)
         assert saved == ([] if check is lost else [job.first_model])
+
+
+def test_who_comes_late_to_a_trial_that_another_storage_has_finished_writes_nothing(tmp_path, monkeypatch):
+    from trials import worker
+    from trials.experiments import experiment_named
+    from trials.results import file_of
+    from trials.sources import Places
+
+    spec = next(spec for spec in experiment_named("smoke").specs() if not spec.rules.external)
+    job = worker.Job(spec, "mine", str(tmp_path / "results"), str(tmp_path / "storage"), Places(), "ours")
+    written = []
+    stage, checkpoint = SimpleNamespace(stage=2), SimpleNamespace(save=written.append, results=())
+    monkeypatch.setattr("ray.get_gpu_ids", lambda: [])
+    monkeypatch.setattr("trials.results.write_stages", lambda *_: written.append("stages"))
+    monkeypatch.setattr("gd_ray.trial.run_trial", lambda *_, on_stage, **__: on_stage(stage, checkpoint))
+    row = Path(file_of(job.results, "trials", "mine", spec.trial_id))
+    row.parent.mkdir(parents=True)
+    row.touch()
+    told = SimpleNamespace(check=lambda: None)
+    with pytest.raises(TakenOver):
+        worker._run(job, 1, None, lambda stage: None, told, first_stage_only=False)
+    assert written == []
+    worker._run(job, 1, None, lambda stage: None, told, first_stage_only=True)  # others wait for the first model

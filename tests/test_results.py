@@ -1,11 +1,24 @@
+import subprocess
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
 from tiny import tiny_spec
 
 from gd_ray.filesystems import beside
+from gd_ray.inputs import Inputs
 from gd_ray.trial import run_trial
-from trials.results import file_of, finished, share, shared_from_others, write_stages, write_trial
+from trials.results import (
+    file_of,
+    finished,
+    git_revision,
+    inputs_of,
+    share,
+    shared_from_others,
+    write_stages,
+    write_trial,
+)
 
 
 @pytest.fixture(scope="module")
@@ -90,3 +103,47 @@ def test_a_trial_that_another_experiment_finished_is_given_to_this_one(result, t
     for _ in range(2):
         assert shared_from_others(str(tmp_path), result.spec.trial_id, "mine")
     assert finished(str(tmp_path)) == {result.spec.trial_id: {"mine", "other"}}
+
+
+@pytest.mark.parametrize("revisions", [(None, "abc"), ("abc", None)])
+def test_pandas_reads_trials_with_and_without_what_may_be_missing(result, tmp_path, revisions):
+    for seed, revision in enumerate(revisions):
+        spec = tiny_spec(method="gd+ext", seed=seed, train_per_class=seed or None)
+        inputs = result.inputs if revision else Inputs()
+        write_trial(str(tmp_path), "mine", replace(result, spec=spec, inputs=inputs), "cpu", 1, revision)
+    rows = pd.read_parquet(tmp_path / "trials").set_index("seed")
+    assert rows["git_revision"].sort_index().fillna("missing").tolist() == [name or "missing" for name in revisions]
+    assert (rows["stream_digest"].notna() == rows["git_revision"].notna()).all()
+
+
+def test_a_trial_tells_which_images_it_learned_from(result, results, tiny_data, tiny_stream):
+    (row,) = pd.read_parquet(results / "trials").itertuples()
+    assert (row.data_digest, row.stream_digest) == (tiny_data.digest, tiny_stream.digest)
+    assert inputs_of(str(results), "mine", result.spec.trial_id) == result.inputs
+    assert result.inputs.changed(Inputs(tiny_data.digest, "another")) == ["stream"]
+    assert result.inputs.changed(Inputs("another", None)) == ["dataset"]
+
+
+def test_the_revision_is_that_of_the_program_and_says_when_it_was_changed(tmp_path, monkeypatch):
+    def git(*words):
+        who = ("-c", "user.name=x", "-c", "user.email=x@x")
+        subprocess.run(["git", "-C", str(tmp_path), *who, *words], check=True, capture_output=True)
+
+    module = tmp_path / "trials" / "results.py"
+    module.parent.mkdir()
+    module.write_text("1")
+    monkeypatch.setattr("trials.results.__file__", str(module))
+    assert git_revision() is None
+    git("init")
+    git("add", ".")
+    git("commit", "-m", "one")
+    git("tag", "v1")
+    clean = git_revision()
+    assert clean is not None
+    assert len(clean) == 40
+    module.write_text("2")
+    assert git_revision() == f"{clean}-dirty"
+    inner = tmp_path / "venv" / "trials" / "results.py"  # installed inside somebody's repository
+    inner.parent.mkdir(parents=True)
+    monkeypatch.setattr("trials.results.__file__", str(inner))
+    assert git_revision() is None

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -14,12 +15,15 @@ import pytest
 from rich.console import Console
 
 from gd_ray.checkpoint import Checkpoint
+from gd_ray.errors import UserError
+from gd_ray.inputs import Inputs
 from gd_ray.trial import run_trial
+from trials.checks import check_jobs
 from trials.experiments import small_spec
 from trials.ledger import read_states
 from trials.options import Cluster
-from trials.results import stages_table
-from trials.runner import check_jobs, of_shared_first_models, run_experiment
+from trials.results import stages_table, write_trial
+from trials.runner import of_shared_first_models, run_experiment
 from trials.sources import Places
 from trials.worker import Job
 
@@ -121,6 +125,27 @@ def test_what_a_user_should_know_is_said_once(tmp_path):
     jobs = [Job(spec, "mine", str(tmp_path), str(tmp_path), Places(storage=str(tmp_path)), "run") for spec in specs]
     (note,) = check_jobs(jobs)
     assert note.startswith("stream 'glyphs:500' has 500 images, fewer than 3 windows of 200")
+
+
+def test_images_that_changed_under_their_name_are_told_before_any_trial(tmp_path):
+    places = Places(storage=str(tmp_path))
+    spec, other = tiny("gd+ext"), tiny("gd+ext", seed=1)
+    job, next_job = (Job(spec, "mine", str(tmp_path), str(tmp_path), places, "run") for spec in (spec, other))
+    data, stream = places.load_data("glyphs", 8, 4), places.open_stream(spec.stream)
+    saved = []
+    result = run_trial(spec, data, stream, on_stage=lambda _, checkpoint: saved.append(checkpoint), last_stage=2)
+    job.checkpoint.parent.mkdir()
+    saved[1].save(job.checkpoint)
+    check_jobs([job])
+    replace(saved[1], inputs=replace(saved[1].inputs, stream="another")).save(job.checkpoint)
+    with pytest.raises(UserError, match="made with other images of stream 'glyphs:600'") as error:
+        check_jobs([job])
+    assert str(job.checkpoint) in str(error.value)
+    write_trial(str(tmp_path), "mine", result, "cpu", 1)
+    check_jobs([next_job], [job])
+    write_trial(str(tmp_path), "mine", replace(result, inputs=Inputs("another", None)), "cpu", 1)
+    with pytest.raises(UserError, match=f"dataset 'glyphs' holds other images than trial {spec.trial_id}"):
+        check_jobs([next_job], [job])
 
 
 def test_only_first_models_that_several_trials_wait_for_have_a_wave_of_their_own(tmp_path):

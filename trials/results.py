@@ -15,7 +15,6 @@ import platform
 import subprocess
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from uuid import uuid4
@@ -26,6 +25,7 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from gd_ray.filesystems import filesystem_of, inside
+from gd_ray.inputs import Inputs
 from gd_ray.results import ROW, StageResult, TrialResult
 from gd_ray.spec import TrialSpec
 
@@ -49,7 +49,9 @@ def write_stages(results: str, experiment: str, spec: TrialSpec, stages: Sequenc
         write_atomically(_with_id(table, spec), file_of(results, kind, experiment, spec.trial_id))
 
 
-def write_trial(results: str, experiment: str, result: TrialResult, device: str, threads: int) -> None:
+def write_trial(
+    results: str, experiment: str, result: TrialResult, device: str, threads: int, revision: str | None = None
+) -> None:
     """Writes the row that says a trial is finished; it comes last."""
     row = {
         **result.spec.flat(),
@@ -66,7 +68,9 @@ def write_trial(results: str, experiment: str, result: TrialResult, device: str,
         "host": platform.node(),
         "python": platform.python_version(),
         **{package: version(package) for package in ("torch", "ray", "numpy")},
-        "git_revision": git_revision(),
+        "git_revision": revision,
+        "data_digest": result.inputs.data,
+        "stream_digest": result.inputs.stream,
     }
     table = pa.table({name: [value] for name, value in row.items()}, schema=_trial_schema(row))
     path = file_of(results, "trials", experiment, result.spec.trial_id)
@@ -87,6 +91,23 @@ def finished(results: str) -> dict[str, set[str]]:
         if path.suffix == ".parquet" and not path.name.startswith("."):
             found.setdefault(path.stem, set()).add(path.parent.name.removeprefix("experiment="))
     return found
+
+
+def is_finished(results: str, experiment: str, trial_id: str) -> bool:
+    """Whether this experiment has the row that says so."""
+    filesystem, path = filesystem_of(file_of(results, "trials", experiment, trial_id))
+    return bool(filesystem.get_file_info(path).type == fs.FileType.File)
+
+
+def inputs_of(results: str, experiment: str, trial_id: str) -> Inputs:
+    """Which images a finished trial learned from, as far as its row tells."""
+    filesystem, path = filesystem_of(file_of(results, "trials", experiment, trial_id))
+    try:
+        with filesystem.open_input_file(path) as file:
+            row = json.loads((pq.read_metadata(file).metadata or {}).get(ROW.encode(), "{}"))
+    except (OSError, ValueError, pa.ArrowException):
+        return Inputs()  # who reads the results is told of a file that cannot be read
+    return Inputs(row.get("data_digest"), row.get("stream_digest"))
 
 
 def shared_from_others(results: str, trial_id: str, experiment: str) -> bool:
@@ -182,7 +203,10 @@ def samples_table(stages: Sequence[StageResult]) -> pa.Table:
 
 def _trial_schema(row: Mapping[str, object]) -> pa.Schema:
     """Types from the values; a field that may be missing keeps its type."""
-    optional = {"train_per_class": pa.int64(), "test_per_class": pa.int64()}
+    optional = {
+        **dict.fromkeys(("train_per_class", "test_per_class"), pa.int64()),
+        **dict.fromkeys(("git_revision", "data_digest", "stream_digest"), pa.string()),
+    }
     return pa.schema([(name, optional.get(name, pa.scalar(value).type)) for name, value in row.items()])
 
 
@@ -190,10 +214,12 @@ def _with_id(table: pa.Table, spec: TrialSpec) -> pa.Table:
     return table.add_column(0, "trial_id", pa.array([spec.trial_id] * len(table), pa.string()))
 
 
-@cache
 def git_revision() -> str | None:
-    """The revision of this program, where it runs from a checkout."""
-    command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"]
+    """The revision of this program where it runs from a checkout of its own; with '-dirty' where files are changed."""
+    root = Path(__file__).resolve().parent.parent
+    if not (root / ".git").exists():  # an installed copy may lie inside somebody else's repository
+        return None
+    command = ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
     try:
         return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
     except (OSError, subprocess.SubprocessError):

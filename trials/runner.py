@@ -6,7 +6,6 @@ import subprocess
 import sys
 import threading
 import time
-import warnings
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -22,11 +21,12 @@ from gd_ray.errors import UserError
 from gd_ray.filesystems import check_writable
 from gd_ray.results import StageResult
 from gd_ray.spec import TrialSpec
+from trials.checks import check_jobs
 from trials.cost import first_share, spec_cost, total_work
 from trials.grid import unique
-from trials.ledger import clear_failure, states_of, write_class_names, write_failure, write_ledger
+from trials.ledger import clear_failure, states_of, write_failure, write_ledger
 from trials.options import Cluster, Share, fitted, named
-from trials.results import finished, share
+from trials.results import finished, git_revision, share
 from trials.sources import Places
 from trials.view import live_view
 from trials.worker import Job, run_job
@@ -69,18 +69,19 @@ def run_experiment(
     storage = os.path.abspath(cluster.storage)
     places = Places(named(cluster.data, "--data"), named(cluster.stream, "--stream"), storage)
     run = uuid4().hex
-    jobs = [Job(spec, name, results, storage, places, run) for spec in unique(specs)]
+    revision = git_revision()
+    jobs = [Job(spec, name, results, storage, places, run, revision) for spec in unique(specs)]
     rows = [_ledger_row(job) for job in jobs]
     for folder in ("results", results), ("storage", storage):
         check_writable(*folder)
-    open_jobs = _without_finished(jobs)
-    console.print(f"{name}: {len(jobs)} trials, {len(jobs) - len(open_jobs)} of them finished already.")
+    open_jobs, done = _by_state(jobs)
+    console.print(f"{name}: {len(jobs)} trials, {len(done)} of them finished already.")
     if not open_jobs:
         write_ledger(results, name, storage, rows, command)
         return []
     given = fitted(cluster, _connect(cluster.address))
     with _terminated_as_interrupted():
-        for note in check_jobs(open_jobs):
+        for note in check_jobs(open_jobs, done):
             console.print(f"Note: {note}", markup=False, highlight=False, soft_wrap=True)
         write_ledger(results, name, storage, rows, command)
         for job in open_jobs:
@@ -128,14 +129,15 @@ def _ledger_row(job: Job) -> dict[str, Any]:
     }
 
 
-def _without_finished(jobs: list[Job]) -> list[Job]:
-    """The jobs still to run; those that another experiment has finished are shared with this one."""
+def _by_state(jobs: list[Job]) -> tuple[list[Job], list[Job]]:
+    """The jobs still to run, and those finished; what another experiment has finished is shared with this one."""
     done = finished(jobs[0].results)
     for job in jobs:
         sources = done.get(job.spec.trial_id, {job.experiment})
         if job.experiment not in sources:
             share(job.results, job.spec.trial_id, min(sources), job.experiment)
-    return [job for job in jobs if job.spec.trial_id not in done]
+    open_jobs = [job for job in jobs if job.spec.trial_id not in done]
+    return open_jobs, [job for job in jobs if job.spec.trial_id in done]
 
 
 def of_shared_first_models(jobs: list[Job]) -> list[Job]:
@@ -143,27 +145,6 @@ def of_shared_first_models(jobs: list[Job]) -> list[Job]:
     waiting = [job for job in jobs if not job.first_model.exists() and not job.checkpoint.exists()]
     number = Counter(job.spec.first_model_id for job in waiting)
     return list({job.spec.first_model_id: job for job in waiting if number[job.spec.first_model_id] > 1}.values())
-
-
-def check_jobs(jobs: list[Job]) -> list[str]:
-    """Refuses what would stop any trial later, before the first one starts; what a user should know besides."""
-    from gd_ray.trial import check_inputs, learned_data
-
-    data: dict[Any, Any] = {}
-    streams: dict[str, Any] = {}
-    notes: dict[str, None] = {}
-    for job in jobs:
-        spec = job.spec
-        key = (spec.dataset, spec.train_per_class, spec.test_per_class)
-        if key not in data:
-            data[key] = job.places.load_data(*key)
-            write_class_names(job.results, spec.dataset, data[key].class_names)
-        if spec.rules.external and spec.stream not in streams:
-            streams[spec.stream] = job.places.open_stream(spec.stream)
-        with warnings.catch_warnings(record=True, action="always", category=UserWarning) as caught:
-            check_inputs(spec, learned_data(spec, data[key]), streams.get(spec.stream))
-        notes |= {str(warning.message): None for warning in caught}
-    return list(notes)
 
 
 def _connect(address: str | None) -> list[dict[str, float]]:

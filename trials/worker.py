@@ -26,6 +26,8 @@ class Job:
     places: Places
     run: str
     """Which run of the experiment starts it."""
+    revision: str | None = None
+    """Of the program, when the run was started: later commits are not what it runs."""
 
     @property
     def first_model(self) -> Path:
@@ -76,7 +78,7 @@ def _run(
     from gd_ray.wild.ray_scoring import ray_scorer
     from gd_ray.wild.scoring import score_in_process
     from trials.ledger import clear_failure
-    from trials.results import write_stages, write_trial
+    from trials.results import is_finished, write_stages, write_trial
 
     torch.set_num_threads(threads)
     device = "cuda" if ray.get_gpu_ids() and torch.cuda.is_available() else "cpu"
@@ -90,8 +92,14 @@ def _run(
     for stage in resume.results if resume else ():
         on_result(stage)
 
-    def on_stage(stage: StageResult, checkpoint: Checkpoint) -> None:
+    def check() -> None:
+        """Nothing is written of a trial that is another's, or that another storage's run has finished meanwhile."""
         report.check()
+        if not first_stage_only and is_finished(job.results, job.experiment, spec.trial_id):
+            raise TakenOver("")
+
+    def on_stage(stage: StageResult, checkpoint: Checkpoint) -> None:
+        check()
         if stage.stage == 1:
             checkpoint.save(job.first_model)
         if not first_stage_only:  # results first: a restart may repeat a stage, but never lacks one
@@ -110,9 +118,9 @@ def _run(
         device=device,
         scorer=ray_scorer(pool) if pool else score_in_process,
     )
-    report.check()
+    check()
     if not first_stage_only:
         write_stages(job.results, job.experiment, spec, result.stages)
-        write_trial(job.results, job.experiment, result, device, threads)
+        write_trial(job.results, job.experiment, result, device, threads, job.revision)
         clear_failure(job.results, spec.trial_id)
         job.checkpoint.unlink(missing_ok=True)

@@ -2,6 +2,7 @@
 
 import hashlib
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -10,6 +11,7 @@ from torch import Tensor
 
 from gd_ray.data.pixels import Statistics, checked_images
 from gd_ray.errors import UserError
+from gd_ray.inputs import digest_of
 
 
 @dataclass(frozen=True)
@@ -77,6 +79,12 @@ class LabelledData:
     @property
     def num_classes(self) -> int:
         return len(self.class_names)
+
+    @cached_property
+    def digest(self) -> str:
+        """Of all that a trial may learn or test, in order: a coreset is kept as places in the training set."""
+        parts = (part.numpy() for data in (self.train, self.test) for part in (data.images, data.labels))
+        return digest_of(*self.class_names, str(self.statistics), str(self.set_size), *parts)
 
     def content_hash(self) -> str:
         """Equal for the same images under the same class names, whatever form they were read from."""

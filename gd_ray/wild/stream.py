@@ -3,6 +3,7 @@
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 from gd_ray.data.pixels import SIDE, checked_images
 from gd_ray.errors import UserError
 from gd_ray.filesystems import filesystem_of
+from gd_ray.inputs import digest_of
 from gd_ray.seeding import Purpose, numpy_generator
 from gd_ray.wild.manifest import Manifest, read_manifest
 
@@ -71,6 +73,11 @@ class Unit:
 class Stream(Protocol):
     """Unlabeled 32x32 images in a fixed order."""
 
+    @property
+    def digest(self) -> str:
+        """Differs for streams of other images, or of the same in another order."""
+        ...
+
     def __len__(self) -> int: ...
 
     def units(self, window: Window, skip: int) -> list[Unit]:
@@ -105,6 +112,10 @@ class MemoryStream:
         self.images = checked_images(images, "stream images")
         self._starts = np.append(np.arange(0, len(self.images), block), len(self.images))
 
+    @cached_property
+    def digest(self) -> str:
+        return digest_of(self.images)
+
     def __len__(self) -> int:
         return len(self.images)
 
@@ -134,6 +145,11 @@ class WildStream:
             for group, (rows, crc) in enumerate(zip(shard.group_rows, shard.group_crcs, strict=True))
         ]
         self._starts = np.cumsum([0, *(rows for _, _, rows, _ in self._groups)])
+
+    @cached_property
+    def digest(self) -> str:
+        """Of the manifest's checksums: no image is read for it."""
+        return digest_of(*(f"{rows} {crc}" for _, _, rows, crc in self._groups))
 
     @staticmethod
     def open(address: str) -> "WildStream":

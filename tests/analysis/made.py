@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from gd_ray.inputs import Inputs
 from gd_ray.results import SampledImages, StageResult, TrialResult
 from gd_ray.spec import TrialSpec
 from trials.results import write_stages, write_trial
@@ -53,12 +54,20 @@ def _samples(stage: int) -> SampledImages:
     )
 
 
-def write_made(results: str, experiment: str, spec: TrialSpec, hits: Hits, *, stages: int | None = None) -> str:
+def write_made(
+    results: str,
+    experiment: str,
+    spec: TrialSpec,
+    hits: Hits,
+    *,
+    stages: int | None = None,
+    inputs: Inputs | None = None,
+) -> str:
     """One trial; with `stages` it is still running and has no row among the trials."""
     done = tuple(made_stage(spec, stage, hits) for stage in range(1, (stages or spec.num_tasks) + 1))
     write_stages(results, experiment, spec, done)
     if stages is None:
-        write_trial(results, experiment, TrialResult(spec, done), "cpu", 1)
+        write_trial(results, experiment, TrialResult(spec, done, inputs or Inputs()), "cpu", 1)
     return spec.trial_id
 
 

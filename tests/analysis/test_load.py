@@ -17,6 +17,7 @@ from analysis import cached, files
 from analysis.curves import curves
 from analysis.settings import settings
 from gd_ray.errors import UserError
+from gd_ray.inputs import Inputs
 from gd_ray.metrics import average_forgetting, average_incremental_accuracy
 from trials.ledger import write_failure, write_ledger
 
@@ -116,6 +117,23 @@ def test_filters_read_only_the_files_of_their_trials(folder, tmp_path):
     assert few["trial_id"].nunique() == 1
 
 
+def test_a_filter_makes_no_finished_trial_a_waiting_one(folder):
+    rows = [{"trial_id": trial, "method": "x"} for trial in analysis.load(folder).trials["trial_id"]]
+    write_ledger(folder, "table1", "storage", rows)
+    results = analysis.load(folder, filters=[("method", "=", "gd+ext")])
+    assert len(results.trials) == 3
+    assert set(results.expected["state"]) == {"done"}
+    assert results.notes == ()
+
+
+def test_more_columns_of_the_stages(folder):
+    results = analysis.load(folder, stage_columns=["labelled_size"])
+    assert set(results.stages["labelled_size"]) == {500}
+    assert results.curves["acc"].notna().any()
+    with pytest.raises(UserError, match="'label_size' does not exist; did you mean 'labelled_size'"):
+        _ = analysis.load(folder, stage_columns=["label_size"]).stages
+
+
 def test_a_trial_of_two_experiments_counts_once(folder):
     write_made(folder, "ood-ratio", made_spec("gd+ext", 0, num_classes=6), hits)
     results = analysis.load(folder)
@@ -123,6 +141,28 @@ def test_a_trial_of_two_experiments_counts_once(folder):
     assert len(results.stages) == 36
     assert len(results.experiments["ood-ratio"]) == 1
     assert len(analysis.load(folder, experiment="ood-ratio").trials) == 1
+
+
+@pytest.mark.parametrize("stopped", ["a-stopped", "z-stopped"])
+def test_what_a_stopped_experiment_has_of_a_trial_does_not_hide_the_whole(folder, stopped):
+    trial = write_made(folder, stopped, made_spec("gd+ext", 0, num_classes=6), hits, stages=1)
+    results = analysis.load(folder, stage_columns=None)
+    assert results.notes == ()
+    for kind in ("stages", "confusions", "samples"):
+        rows = results.rows(kind, [trial])
+        assert rows["stage"].max() == 3
+        assert set(rows["experiment"]) == {"table1"}
+    assert results.stages.loc[results.stages["trial_id"] == trial, "stage"].max() == 3
+
+
+def test_images_that_changed_under_their_name_are_told(folder):
+    for seed, digest in enumerate(("a", "a", "b"), start=3):
+        spec = made_spec("gd+ext", seed, num_classes=6)
+        write_made(folder, "table1", spec, hits, inputs=Inputs("same", digest))
+    assert analysis.load(folder).notes == (
+        "Trials of stream tinyimages learned from different images under that name (2 kinds, see stream_digest): they "
+        "should not be averaged.",
+    )
 
 
 def test_an_object_store_address(folder):
