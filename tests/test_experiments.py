@@ -1,7 +1,6 @@
 import pytest
 
 from gd_ray.errors import UserError
-from gd_ray.methods import TABLES
 from trials.experiments import EXPERIMENTS, experiment_named
 from trials.grid import read_grid, selected, unique, with_settings
 
@@ -107,7 +106,3 @@ def test_bad_grids(tmp_path):
     (tmp_path / "latin.yaml").write_bytes("dataset: é".encode("latin1"))
     with pytest.raises(UserError, match="is no YAML"):
         read_grid(str(tmp_path / "latin.yaml"))
-
-
-def test_table_rows_are_the_papers():
-    assert [spec.rules.name for spec in specs("smoke")] == list(TABLES[1])

@@ -8,7 +8,7 @@ import torch
 from tiny import tiny_spec
 
 from gd_ray.checkpoint import Checkpoint
-from gd_ray.methods import METHODS, TABLES
+from gd_ray.methods import METHODS
 from gd_ray.network import WideResNet
 from gd_ray.results import StageResult
 from gd_ray.trial import run_trial
@@ -31,10 +31,6 @@ def run(spec, data, stream, **options):
 
 def same_weights(a: Checkpoint, b: Checkpoint) -> bool:
     return all(torch.equal(a.weights[name], b.weights[name]) for name in a.weights | b.weights)
-
-
-def test_every_table_row_is_a_preset():
-    assert {name for rows in TABLES.values() for name in rows} == set(METHODS)
 
 
 @pytest.mark.parametrize("convention", ["paper", "released"])

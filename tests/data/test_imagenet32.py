@@ -118,7 +118,9 @@ def test_unreadable_images_are_replaced(folder, tmp_path):
 def test_the_papers_class_sets():
     """The facts of the protocol: RandomState(0).permutation(1000) in ten rows, each in the order of its seed."""
     sets = class_sets(1000, 100)
-    assert (sets == np.random.RandomState(0).permutation(1000).reshape(10, 100)).all()
+    assert sets.shape == (10, 100)
+    assert sets[0, :5].tolist() == [993, 859, 298, 553, 672]  # worked out apart, with RandomState(0) of numpy 2.4
+    assert sets[9, :5].tolist() == [949, 47, 774, 324, 203]
     assert sorted(sets.ravel()) == list(range(1000))
 
 
