@@ -52,7 +52,8 @@ VALIDATION = ("imagenet32", 0)
 
 @dataclass(frozen=True, kw_only=True)
 class TrialSpec:
-    """One class-incremental trial. The defaults are the paper's; the same spec gives the same bytes on a CPU."""
+    """One class-incremental trial. The defaults are the paper's; the same spec and images give the same bytes on a
+    CPU with a given number of threads."""
 
     method: Method | str = "gd+ext"
     """A name from `gd-ray list`, or a Method of your own."""
@@ -168,7 +169,7 @@ class TrialSpec:
         return self.fine_tune_factor if self.rules.fine_tuned != "nothing" else 1.0
 
     def canonical(self) -> dict[str, Any]:
-        """All that decides the result. What cannot matter is left out, so that equal trials have equal ids."""
+        """All that decides the result; fields that the method has no use for at all, such as a stream, are left out."""
         values: dict[str, Any] = {f.name: getattr(self, f.name) for f in fields(self)}
         values["method"] = asdict(self.rules)
         del values["method"]["title"]
@@ -183,7 +184,7 @@ class TrialSpec:
 
     @cached_property
     def trial_id(self) -> str:
-        """Names the trial's files: equal for specs with equal results, on any machine."""
+        """Names the trial's files: equal for specs that ask for the same, on any machine."""
         return _digest(self.canonical())
 
     @cached_property

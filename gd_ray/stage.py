@@ -237,8 +237,13 @@ class Stage:
         randomness = Randomness(self.spec.seed, self.number, *purposes)
         places = torch.from_numpy(members)
         losses = fit(self.spec, self.data.pool, places, training, list(parameters), terms, randomness, on_images)
-        if not all(map(math.isfinite, losses.values())):
-            rate = self.spec.learning_rate
-            raise UserError(f"learning_rate {rate} made the {step} loss of stage {self.number} not finite; lower it.")
+        for name, value in losses.items():
+            if not math.isfinite(value):
+                spec = self.spec
+                raise UserError(
+                    f"The {step} loss of stage {self.number} is not finite in its term {name!r}; lower learning_rate "
+                    f"{spec.learning_rate}, or raise temperature {spec.temperature} or ensemble_temperature "
+                    f"{spec.ensemble_temperature} if it is far below 1."
+                )
         self.log.losses |= {f"{step} {name}": value for name, value in losses.items()}
         self.log.add(step, started, done)

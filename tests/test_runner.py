@@ -95,7 +95,7 @@ def test_results_equal_those_of_single_process_runs(finished_run):
 def test_a_failed_trial_stops_no_other_and_is_told_in_one_line(finished_run):
     folder, specs, broken, failures = finished_run
     assert [failure.spec.trial_id for failure in failures] == [broken.trial_id]
-    assert "learning_rate 1e+30 made the teacher loss of stage 1 not finite; lower it." in failures[0].error
+    assert "The teacher loss of stage 1 is not finite in its term 'cls'; lower learning_rate 1e+30" in failures[0].error
     assert "\n" not in failures[0].error
     assert Path(failures[0].log).exists()
     states = {state.trial_id: state for state in read_states(str(folder / "results"))}

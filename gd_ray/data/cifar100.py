@@ -1,7 +1,6 @@
 """CIFAR-100 in the forms people hold it: torchvision's folder, or Hugging Face-style Parquet."""
 
 import io
-import json
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from PIL import Image
 from gd_ray.data.image_set import ImageSet, LabelledData
 from gd_ray.data.pixels import SIDE, Statistics
 from gd_ray.errors import UserError
+from gd_ray.wild.sources import label_names
 
 STATISTICS = Statistics((0.5070752, 0.4865489, 0.4409178), (0.2673343, 0.2564385, 0.2761505))
 
@@ -68,14 +68,22 @@ def _from_parquet(folder: Path) -> LabelledData:
         train, test = (_image_set(table, folder, split) for split, table in tables.items())
     except (OSError, pa.ArrowInvalid) as error:  # Pillow's errors are OSErrors too
         raise UserError(f"Parquet in {str(folder)!r} cannot be read ({error}); download it again.") from error
-    return LabelledData("cifar100", train, test, STATISTICS, _class_names(tables["train"].schema))
+    names = label_names(tables["train"].schema, "fine_label") or tuple(str(label) for label in range(100))
+    return LabelledData("cifar100", train, test, STATISTICS, names)
 
 
 def _image_set(table: pa.Table, folder: Path, split: str) -> ImageSet:
     for column in ("img", "fine_label"):
         if column not in table.column_names:
             raise UserError(f"Parquet in {str(folder)!r} has no column {column!r}; it needs img and fine_label.")
-    encoded = [value["bytes"] for value in table["img"].to_pylist()]
+    if not len(table):
+        raise UserError(f"Parquet in {str(folder)!r} has no {split} images; download it again.")
+    encoded = [value.get("bytes") if isinstance(value, dict) else value for value in table["img"].to_pylist()]
+    if None in encoded or not isinstance(encoded[0], bytes):
+        raise UserError(
+            f"Parquet in {str(folder)!r} has no image in {split} row {encoded.index(None) if None in encoded else 0}; "
+            f"the column img must hold encoded images, as Hugging Face's files do."
+        )
     with ThreadPoolExecutor() as threads:  # decoding leaves Python's lock
         images = list(threads.map(_decoded, encoded))
     for row, image in enumerate(images):
@@ -89,11 +97,3 @@ def _image_set(table: pa.Table, folder: Path, split: str) -> ImageSet:
 
 def _decoded(content: bytes) -> Any:
     return np.asarray(Image.open(io.BytesIO(content)).convert("RGB"))
-
-
-def _class_names(schema: pa.Schema) -> tuple[str, ...]:
-    metadata = (schema.metadata or {}).get(b"huggingface")
-    if metadata is None:
-        return tuple(str(label) for label in range(100))
-    feature = json.loads(metadata)["info"]["features"]["fine_label"]
-    return tuple(feature["names"])

@@ -31,6 +31,8 @@ from gd_ray.wild.sources import open_source
 
 NAME = "imagenet32"
 MANIFEST = "imagenet32.json"
+_WRITTEN = ("train.npy", "test.npy", "classes-of-seed-*.txt")
+"""What lies beside the manifest."""
 FORMAT = 1
 TRAIN_PER_CLASS, TEST_PER_CLASS, SET_SIZE = 500, 100, 100
 STATISTICS = Statistics((0.4814872, 0.4577173, 0.4082078), (0.2606994, 0.2536456, 0.2685610))
@@ -90,6 +92,9 @@ def prepare_imagenet32(
     wanted, folder = numbers or Numbers(), Path(out)
     if (folder / MANIFEST).exists():
         raise UserError(f"out {out!r} holds a prepared {NAME} already; choose another folder or delete it.")
+    taken = [path.name for name in _WRITTEN for path in sorted(folder.glob(name))]
+    if taken:
+        raise UserError(f"out {out!r} holds a {taken[0]} of something else; choose another folder or delete it.")
     check_seed(seed)
     with plain_errors(out):
         return _prepared(source, folder, wanted, exclude or Exclusions(), seed, mapper, on_progress)

@@ -92,7 +92,7 @@ def read_wordnet(folder: str = WORDNET) -> WordNet:
 def _synset(line: str) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
     """The id, the words and the hypernyms of a line of data.noun; its format is in WordNet's manual, wndb(5)."""
     fields = line.split(" | ")[0].split()
-    if len(fields[0]) != 8 or not fields[0].isdigit():
+    if len(fields[0]) != 8 or not fields[0].isdecimal():
         raise ValueError(f"{fields[0]!r} is no place in the file")
     number = int(fields[3], 16)
     rest = fields[4 + 2 * number :]

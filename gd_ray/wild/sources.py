@@ -121,7 +121,7 @@ class GlyphPart:
 
 def _glyph_parts(source: str) -> list[Part]:
     text = source.removeprefix("glyphs:")
-    if not text.isdigit() or int(text) == 0:
+    if not text.isdecimal() or int(text) == 0:
         raise UserError(f"source {source!r} needs a number of images after the colon, such as glyphs:100000.")
     return [GlyphPart(start, min(ROWS, int(text) - start)) for start in range(0, int(text), ROWS)]
 
@@ -267,16 +267,31 @@ class BatchPart:
     def _content(self) -> tuple[NDArray[np.uint8], list[str | None], list[str]]:
         try:
             data, labels = _read_batch(self.file)
-        except (OSError, KeyError, ValueError, EOFError, pickle.UnpicklingError, BadZipFile, zlib.error) as error:
+        except (
+            OSError,
+            LookupError,
+            TypeError,
+            AttributeError,
+            ValueError,
+            EOFError,
+            pickle.UnpicklingError,
+            BadZipFile,
+            zlib.error,
+        ) as error:
             return np.empty((0, _ROW), np.uint8), [], [f"{self.file}: {type(error).__name__}: {error}"]
-        rows = np.asarray(data, np.uint8)
+        rows, numbers = np.asarray(data), np.asarray(labels)
+        if rows.dtype != np.uint8:
+            raise UserError(f"source file {str(self.file)!r} has pixels of type {rows.dtype}; they must be uint8.")
         if rows.ndim != 2 or rows.shape[1] != _ROW:
             raise UserError(
                 f"source file {str(self.file)!r} has rows of shape {rows.shape}; take the 32x32 version, 3072 wide."
             )
-        if len(labels) != len(rows):
-            raise UserError(f"source file {str(self.file)!r} has {len(rows)} rows, but {len(labels)} labels.")
-        return rows, [self._named(row, int(label)) for row, label in enumerate(labels)], []
+        if numbers.shape != (len(rows),) or not np.issubdtype(numbers.dtype, np.integer):
+            raise UserError(
+                f"source file {str(self.file)!r} has {len(rows)} rows, but labels of shape {numbers.shape} and type "
+                f"{numbers.dtype}; it needs a whole number for each."
+            )
+        return rows, [self._named(row, int(label)) for row, label in enumerate(numbers)], []
 
     def _named(self, row: int, label: int) -> str:
         if not 1 <= label <= len(BATCH_LABELS):

@@ -211,7 +211,7 @@ def _read_indexes(named: str | None, total: int) -> NDArray[np.int64]:
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"indexes {named!r} cannot be read ({error}); give a text file of numbers.") from error
     for number, text in enumerate(lines, start=1):
-        if not text.isdigit() or int(text) > total:
+        if not text.isdecimal() or int(text) > total:
             raise UserError(
                 f"indexes {named!r} has {text!r} as its entry {number}; entries are numbers from 0 to {total}, the "
                 f"records of the source."

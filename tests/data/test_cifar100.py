@@ -130,6 +130,35 @@ def test_parquet_without_the_columns(tmp_path):
         load_cifar100(tmp_path)
 
 
+@pytest.mark.parametrize(
+    "features", [{}, {"info": {}}, {"info": {"features": {}}}, {"info": {"features": {"fine_label": {"dtype": "int"}}}}]
+)
+def test_parquet_whose_metadata_name_no_classes(tmp_path, features):
+    for number, split in enumerate(("train", "test")):
+        write_parquet(tmp_path, split, *pictures(number))
+        (file,) = tmp_path.glob(f"{split}*.parquet")
+        table = pq.read_table(file).replace_schema_metadata({"huggingface": json.dumps(features)})
+        pq.write_table(table, file)
+    assert load_cifar100(tmp_path).class_names == tuple(map(str, range(100)))
+
+
+@pytest.mark.parametrize(
+    ("images", "says"),
+    [
+        ([None, {"bytes": b"x", "path": None}], "has no image in train row 0; the column img must hold encoded images"),
+        (["words", "words"], "has no image in train row 0"),
+        ([b"no image", b"no image"], "cannot be read"),
+        (pa.array([], pa.struct({"bytes": pa.binary()})), "has no train images; download it again"),
+    ],
+)
+def test_parquet_without_images(tmp_path, images, says):
+    write_parquet(tmp_path, "test", *pictures(1))
+    labels = pa.array([0] * len(images), pa.int64())
+    pq.write_table(pa.table({"img": images, "fine_label": labels}), tmp_path / "train.parquet")
+    with pytest.raises(UserError, match=says):
+        load_cifar100(tmp_path)
+
+
 @needs_cifar100
 def test_the_real_data():
     data = load_cifar100(Path(os.environ["GD_RAY_CIFAR100"]))

@@ -192,6 +192,13 @@ def test_sources_that_do_not_do(folder, tmp_path):
         make(tmp_path / "tars", tmp_path / "out")
     with pytest.raises(UserError, match="test_per_class 0 must be at least 1"):
         Numbers(test_per_class=0)
+    (tmp_path / "taken").mkdir()
+    for name in ("train.npy", "classes-of-seed-3.txt"):
+        (tmp_path / "taken" / name).write_text("mine")
+        with pytest.raises(UserError, match=f"holds a {name} of something else; choose another folder or delete it"):
+            make(folder, tmp_path / "taken")
+        assert (tmp_path / "taken" / name).read_text() == "mine"
+        (tmp_path / "taken" / name).unlink()
     make(folder, tmp_path / "out")
     with pytest.raises(UserError, match="holds a prepared imagenet32 already"):
         make(folder, tmp_path / "out")

@@ -204,7 +204,9 @@ def test_downsampled_imagenet_batches(tmp_path, form):
     [
         (3072, [1, 1001], r"has label 1001 in row 1, outside 1 to 1000"),
         (3072, [0, 1], r"has label 0 in row 0"),
-        (3072, [1], r"has 2 rows, but 1 labels"),
+        (3072, [1], r"has 2 rows, but labels of shape \(1,\) and type int64"),
+        (3072, ["a", "b"], r"has 2 rows, but labels of shape \(2,\) and type <U1; it needs a whole number for each"),
+        (3072, None, r"has 2 rows, but labels of shape \(\) and type object"),
         (64 * 64 * 3, [1, 2], r"rows of shape \(2, 12288\); take the 32x32 version"),
     ],
 )
@@ -215,6 +217,16 @@ def test_batches_of_other_labels_and_sizes(tmp_path, width, labels, says):
         pickle.dumps({"data": np.zeros((2, width), np.uint8), "labels": labels})
     )
     with pytest.raises(UserError, match=says):
+        make(tmp_path, tmp_path / "out")
+
+
+def test_batches_of_other_pixels_and_of_no_arrays(tmp_path):
+    file = tmp_path / "train_data_batch_1"
+    file.write_bytes(pickle.dumps({"data": np.full((1, 3072), 300.0), "labels": [1]}))
+    with pytest.raises(UserError, match="has pixels of type float64; they must be uint8"):
+        make(tmp_path, tmp_path / "out")
+    file.write_bytes(pickle.dumps([1, 2]))
+    with pytest.raises(UserError, match="no readable image.*TypeError"):
         make(tmp_path, tmp_path / "out")
 
 
