@@ -66,7 +66,7 @@ def incremental(
         f"incremental-{dataset}-{task_size}",
         f"As classes are added: {dataset_title(dataset)}, task size {task_size}",
         f"Average incremental accuracy (left, higher is better) and average forgetting (right, lower is better) over "
-        f"the stages so far, against the number of trained classes; mean over up to {seeds_text(n)}"
+        f"the stages so far, against the number of trained classes; mean over {seeds_text(n)}{_uneven(trials)}"
         f"{', bands of one standard deviation' if with_bands else ''}. Of the paper's methods, solid lines learn with "
         f"external data, dashed ones without. Look for lines that stay high on the left and low on the right to the "
         f"end: a method that only wins early has not stopped forgetting.",
@@ -74,9 +74,26 @@ def incremental(
     )
 
 
+def _uneven(trials: pd.DataFrame) -> str:
+    """Seeds differ by more than methods do, so that lines over different seeds must not be compared."""
+    seeds = trials.groupby("method", observed=True)["seed"].apply(lambda values: tuple(sorted(values)))
+    fewer = seeds[seeds != max(seeds, key=len)]
+    if fewer.empty:
+        return ""
+    names = ", ".join(f"{label_of(trials, str(m))} only {_numbers(found)}" for m, found in fewer.items())
+    return f" where they are finished (not yet for all: {names}; compare no line with those)"
+
+
+def _numbers(seeds: tuple[int, ...]) -> str:
+    return f"{'seed' if len(seeds) == 1 else 'seeds'} {', '.join(map(str, seeds))}"
+
+
 def improvement(trials: pd.DataFrame, dataset: str, convention: str) -> Picture | None:
     """Arrows from each method without external data to the same with it."""
     pairs = [(name, f"{name}+ext") for name in ("lwf", "dr", "e2e", "gd")]
+    present = set(trials["method"])
+    pairs = [pair for pair in pairs if present.issuperset(pair)]
+    trials = _on_shared_seeds(trials, ["oracle", "baseline", *(method for pair in pairs for method in pair)])
     means = trials.groupby(["method", "task_size"], observed=True)[["acc", f"fgt_{convention}"]].mean() * 100
     pairs = [pair for pair in pairs if all(method in means.index.get_level_values(0) for method in pair)]
     sizes = sorted(trials["task_size"].unique())
@@ -131,6 +148,15 @@ def improvement(trials: pd.DataFrame, dataset: str, convention: str) -> Picture 
         "finds short ones for LwF, DR and E2E and long ones for GD.",
         figure,
     )
+
+
+def _on_shared_seeds(trials: pd.DataFrame, methods: list[str]) -> pd.DataFrame:
+    """These methods at each task size, on the seeds that all of those present there have."""
+    kept = []
+    for _, group in trials[trials["method"].isin(methods)].groupby("task_size", observed=True):
+        counts = group.groupby("seed")["method"].nunique()
+        kept.append(group[group["seed"].isin(counts.index[counts == group["method"].nunique()])])
+    return pd.concat(kept) if kept else trials.iloc[:0]
 
 
 def by_ood_ratio(trials: pd.DataFrame, dataset: str, convention: str) -> Picture | None:
@@ -195,8 +221,17 @@ def _sweep(
     look_for: str,
 ) -> Picture | None:
     rows, x = rows[keep], x[keep]
+    # Seeds differ by more than points of a sweep do: only seeds that all points have may be averaged.
+    while x.nunique() > 1:
+        points = x.groupby(rows["seed"]).nunique()
+        if (points == x.nunique()).any():
+            break
+        fewest = rows["seed"].groupby(x).nunique().idxmin()
+        rows, x = rows[x != fewest], x[x != fewest]
     if x.nunique() < 2:
         return None
+    shared = rows["seed"].isin(points.index[points == x.nunique()])
+    rows, x = rows[shared], x[shared]
     figure = Figure(figsize=(9.0, 3.6), layout="constrained")
     for axes, (metric, label) in zip(panels_of(figure, 2), two_metrics(convention), strict=True):
         groups = (100 * rows[metric].astype(float)).groupby(x)

@@ -157,14 +157,14 @@ def to_terminal(table: Grid) -> RichTable:
 
 
 def to_markdown(table: Grid) -> str:
-    lines = [f"**{_markdown(table.title)}**", ""]
-    lines.append(_piped(_markdown(name) for name in table.header))
+    lines = [f"**{markdown(table.title)}**", ""]
+    lines.append(_piped(markdown(name) for name in table.header))
     lines.append(_piped([":---", *["---:"] * (len(table.header) - 1)]))
     for row in table.rows:
         if table.is_heading(row):
-            lines.append(_piped([f"*{_markdown(row[0].text)}*", *[""] * (len(table.header) - 1)]))
+            lines.append(_piped([f"*{markdown(row[0].text)}*", *[""] * (len(table.header) - 1)]))
         else:
-            lines.append(_piped(f"**{_markdown(c.text)}**" if c.bold else _markdown(c.text) for c in row))
+            lines.append(_piped(f"**{markdown(c.text)}**" if c.bold else markdown(c.text) for c in row))
     return "\n".join(lines) + "\n"
 
 
@@ -172,7 +172,8 @@ def _piped(cells: Iterable[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def _markdown(text: str) -> str:
+def markdown(text: str) -> str:
+    """Text that Markdown shows as it is."""
     return re.sub(r"([\\`*_|<>\[\]#])", r"\\\1", text)
 
 
@@ -202,7 +203,8 @@ def latex(text: str) -> str:
 
 def to_csv(table: Table) -> str:
     """The long form: a line per cell, at full precision."""
-    frame = table.frame.assign(seeds=[" ".join(map(str, seeds)) for seeds in table.frame["seeds"]])
+    seeds = [" ".join(map(str, seeds)) for seeds in table.frame["seeds"]]
+    frame = table.frame.assign(seeds=seeds, setting=table.setting.label)
     return str(frame.to_csv(index=False))
 
 

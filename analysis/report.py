@@ -2,12 +2,13 @@
 
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from analysis import page
 from analysis.drawing import Picture
 from analysis.figures import all_pictures
-from analysis.formats import grids, to_csv, to_latex, to_markdown
+from analysis.formats import grids, markdown, to_csv, to_latex, to_markdown
 from analysis.report_page import build_page
 from analysis.results import Results, load
 from analysis.settings import Setting, settings
@@ -38,7 +39,7 @@ def write_report(
     on_step(0.3, "tables")
     found = settings(results)
     tables = all_tables(found)
-    _write_files(target.parent / "tables", _table_files(found, tables))
+    _write_files(_beside(target, "tables"), _table_files(found, tables))
     on_step(0.4, "figures")
     pictures = _pictures(results, found, stream_finder(results, streams or {}))
     drawn: list[str] = []
@@ -48,7 +49,7 @@ def write_report(
         images = page.rendered(shown.figure)
         files |= {f"{name}.{kind}": content for kind, content in images.items()}
         drawn.append(page.picture(shown, images))
-    _write_files(target.parent / "figures", files)
+    _write_files(_beside(target, "figures"), files)
     on_step(0.9, "page")
     text = build_page(results, found, tables, "".join(drawn), refresh)
     temporary = target.with_name(f".{target.name}.tmp")
@@ -59,9 +60,15 @@ def write_report(
 
 
 def _pictures(results: Results, found: list[Setting], finder: FindStream) -> dict[str, Picture]:
-    """Every figure of every setting by the name of its file."""
+    """Every figure of every setting by the name of its file; where there are several, it says which it belongs to."""
+    if len(found) == 1:
+        return {shown.name: shown for shown in all_pictures(results, found[0], finder)}
     return {
-        f"setting{k + 1}-{shown.name}" if len(found) > 1 else shown.name: shown
+        f"setting{k + 1}-{shown.name}": replace(
+            shown,
+            title=f"{shown.title} (setting {k + 1})",
+            caption=f"Setting {k + 1}: {setting.label}. {shown.caption}",
+        )
         for k, setting in enumerate(found)
         for shown in all_pictures(results, setting, finder)
     }
@@ -72,9 +79,11 @@ def _target(address: str, out: str | None) -> Path:
     target = Path(out) if out else Path("report.html") if "://" in address else Path(address, "report.html")
     if not out and "://" not in address and not Path(address).is_dir():
         raise UserError(f"results {address!r} is no folder; give the folder that 'gd-ray run --results' wrote to.")
+    if target.is_dir():
+        raise UserError(f"report {str(target)!r} is a folder; name the HTML file with --out.")
     try:
         for folder in ("tables", "figures"):
-            (target.parent / folder).mkdir(parents=True, exist_ok=True)
+            _beside(target, folder).mkdir(parents=True, exist_ok=True)
         probe = target.with_name(f".{target.name}.tmp")
         probe.touch()
         probe.unlink()
@@ -84,6 +93,11 @@ def _target(address: str, out: str | None) -> Path:
             f"{error.filename!r}); name another file with --out."
         ) from error
     return target
+
+
+def _beside(target: Path, what: str) -> Path:
+    """A folder of the report's own: several reports may lie in one place."""
+    return target.parent / (what if target.stem == "report" else f"{target.stem}-{what}")
 
 
 def watch(write: Callable[[int | None], Results], seconds: int) -> None:
@@ -101,14 +115,15 @@ def is_over(results: Results) -> bool:
 
 
 def _table_files(found: list[Setting], tables: list[Table]) -> dict[str, bytes]:
+    """Each table in three forms, with its notes: who reads a file alone must not take it for another setting's."""
     files = {}
     for table in tables:
         prefix = f"setting{found.index(table.setting) + 1}-" if len(found) > 1 else ""
         name = f"{prefix}table-{table.layout.key}"
-        parts = grids(table)
+        parts, notes = grids(table), [f"Settings: {table.setting.label}.", *table.notes]
         files[f"{name}.csv"] = to_csv(table).encode()
-        files[f"{name}.md"] = "\n".join(to_markdown(part) for part in parts).encode()
-        files[f"{name}.tex"] = "\n".join(to_latex(part) for part in parts).encode()
+        files[f"{name}.md"] = "\n".join([*map(to_markdown, parts), *(f"{markdown(note)}\n" for note in notes)]).encode()
+        files[f"{name}.tex"] = "\n".join([*map(to_latex, parts), *(f"% {note}" for note in notes), ""]).encode()
     return files
 
 

@@ -145,12 +145,17 @@ def _how_sure(found: list[Setting], tables: list[Table]) -> str:
         "any of the second."
     )
     empty = True
+
+    def of(setting: Setting) -> str:
+        return f", setting {found.index(setting) + 1}" if len(found) > 1 else ""
+
     for table in tables:
         frame = table.comparisons
         if frame.empty or frame["n"].max() < 2:
             continue
         empty = False
-        text += page.folded(f"{table.layout.title}: {len(frame)} comparisons", to_html(_comparison_grid(table)))
+        title = f"{table.layout.title}{of(table.setting)}"
+        text += page.folded(f"{title}: {len(frame)} comparisons", to_html(_comparison_grid(table, title)))
     for setting in found:
         frame, remarks = gap_closed(setting)
         text += page.notes(remarks)
@@ -173,13 +178,13 @@ def _how_sure(found: list[Setting], tables: list[Table]) -> str:
             }
         )
         title = "How much of the way from Baseline (0%) to Oracle (100%): interquartile mean over seeds and task sizes"
-        text += to_html(frame_grid(shown, title))
+        text += to_html(frame_grid(shown, f"{title}{of(setting)}"))
     if empty:
         return page.notes(["One seed, or nothing to compare: there are no intervals and tests. Run more seeds."])
     return text
 
 
-def _comparison_grid(table: Table) -> Grid:
+def _comparison_grid(table: Table, title: str) -> Grid:
     frame = table.comparisons
     titles = table.frame.set_index("method")["title"].to_dict()
     shown = pd.DataFrame(
@@ -200,7 +205,7 @@ def _comparison_grid(table: Table) -> Grid:
             "remark": frame["remark"],
         }
     )
-    return frame_grid(shown, f"{table.layout.title}: differences in points, seed by seed")
+    return frame_grid(shown, f"{title}: differences in points, seed by seed")
 
 
 def _reproduce(results: Results) -> str:

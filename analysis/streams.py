@@ -19,6 +19,13 @@ def stream_finder(results: Results, places: Mapping[str, str]) -> FindStream:
                 f"--stream {name}={places[name]} is a stream of no trial here; they have {', '.join(named)}."
             )
 
+    trials = results.trials
+    digests = {name: set(trials.loc[trials["stream"] == name, "stream_digest"].dropna()) for name in named}
+
+    def is_theirs(stream: WildStream, name: str, least: int) -> bool:
+        """Trials from before digests can only be told that an image is missing."""
+        return len(stream) >= least and (not digests.get(name) or stream.digest in digests[name])
+
     def find(name: str, least: int) -> WildStream | None:
         if name in places:
             found = _opened(places[name])
@@ -29,10 +36,15 @@ def stream_finder(results: Results, places: Mapping[str, str]) -> FindStream:
                     f"--stream {name}={places[name]} has {len(found)} images, but trials took image {least - 1}; name "
                     f"the stream that they were run with."
                 )
+            if not is_theirs(found, name, least):
+                raise UserError(
+                    f"--stream {name}={places[name]} holds other images than the trials learned from; name the stream "
+                    f"that they were run with."
+                )
             return found
         candidates = [f"{storage}/streams/{name.replace(':', '-')}" for storage in results.storage]
         opened = (_opened(place) for place in [*candidates, f"streams/{name}"])
-        return next((found for found in opened if found is not None and len(found) >= least), None)
+        return next((found for found in opened if found is not None and is_theirs(found, name, least)), None)
 
     return find
 

@@ -127,6 +127,8 @@ class TrialSpec:
         for name in ("epoch_factor", "fine_tune_factor", "learning_rate", "temperature", "ensemble_temperature"):
             if getattr(self, name) <= 0:
                 raise UserError(f"{name} {getattr(self, name)} must be above 0; leave it out for the paper's value.")
+        for name in ("epoch_factor", "fine_tune_factor"):
+            _inside(name, getattr(self, name), 0, 1e4, "1 is the paper's")
         if self.rules.balancing == "balanced set" and not self.coreset_size:
             raise UserError(
                 f"coreset_size 0 leaves method {self.rules.name!r} no balanced set to fine-tune on; raise it."

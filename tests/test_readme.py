@@ -18,6 +18,8 @@ def test_the_recipes_of_plain_pandas(tmp_path, monkeypatch, capsys):
         write_made(str(tmp_path / "results"), experiment, spec, lambda stage, task: 80 - 10 * (stage - task))
     other = TrialSpec(method="gd+ext", num_classes=4, task_size=2, seed=1)
     write_made(str(tmp_path / "results"), "x", other, lambda stage, task: 90 - 10 * (stage - task))
+    longer = TrialSpec(method="gd+ext", num_classes=4, task_size=2, epoch_factor=2)  # not to be averaged with the rest
+    write_made(str(tmp_path / "results"), "x", longer, lambda stage, task: 20)
     monkeypatch.chdir(tmp_path)
     recipes = re.findall(r"```pandas\n(.*?)```", README, re.DOTALL)
     assert len(recipes) == 3
@@ -26,8 +28,9 @@ def test_the_recipes_of_plain_pandas(tmp_path, monkeypatch, capsys):
         assert "gd_ray" not in recipe
         exec(recipe, {})
         shown.append(capsys.readouterr().out)
-    assert "0.8  0.070711" in shown[0]  # ACC: 0.75 and 0.85, each once
-    assert "0.85  0.75" in shown[1]  # the first task after stages 1 and 2
+    assert "0.8  0.070711     2" in shown[0]  # ACC: 0.75 and 0.85, each once
+    lines = sorted(line.split()[-2:] for line in shown[1].splitlines()[2:])
+    assert lines == [["0.2", "0.2"], ["0.8", "0.7"], ["0.9", "0.8"]]  # the first task after stages 1 and 2
     assert "4.0  0.75" in shown[2]  # confidences of 0.9, 0.8, 0.7 and 0.6
 
 

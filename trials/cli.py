@@ -381,6 +381,14 @@ def list_methods() -> None:
     Console(width=120, highlight=False).print(text, markup=False)
 
 
+_AFTER_A_STOP = {
+    "run": "; the same command goes on where it was",
+    "demo": "; the same command goes on where it was",
+    "prepare": "; what was not finished is removed, and the same command makes it anew",
+}
+"""What a command that was interrupted has left."""
+
+
 def main() -> None:
     """Class-incremental learning with unlabeled data in the wild (ICCV 2019), as seeded trials."""
     arguments = sys.argv[1:]
@@ -405,5 +413,5 @@ def main() -> None:
         print(f"gd-ray: {error}", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt:
-        print("gd-ray: stopped; the same command goes on where it was.", file=sys.stderr)
+        print(f"gd-ray: stopped{_AFTER_A_STOP.get(arguments[0] if arguments else '', '')}.", file=sys.stderr)
         sys.exit(130)

@@ -12,7 +12,7 @@ from gd_ray.data.pixels import Statistics, pixel_statistics
 from gd_ray.filesystems import beside
 from gd_ray.progress import OnProgress
 from gd_ray.wild.cifar100_synsets import SYNSETS
-from gd_ray.wild.distances import class_counts, plan_splits, write_split
+from gd_ray.wild.distances import class_counts, is_written, plan_splits, write_split
 from gd_ray.wild.exclusions import Exclusions, read_names
 from gd_ray.wild.hierarchy import read_wordnet
 from gd_ray.wild.prepare import prepare
@@ -42,7 +42,7 @@ def run_prepare(source: str, out: str, exclude: Exclusions, tiny: TinyRequest, s
     size = sum(shard.bytes for shard in manifest.shards) / 1e6
     console.print(
         f"{out}: {manifest.images} images in {len(manifest.shards)} shards, {size:.0f} MB, "
-        f"{seconds:.0f} s ({manifest.images / seconds:.0f} images/s)."
+        f"{seconds:.0f} s ({manifest.images / seconds:.0f} images/s); digest {prepared.stream.digest}."
     )
     if manifest.excluded:
         left_out = sum(manifest.excluded.values())
@@ -83,7 +83,8 @@ def run_prepare_distances(stream: str, out: str, to: str, least: int, splits: in
     with _progress(console, {}) as on_progress:
         counts = class_counts(opened, on_progress=on_progress)
         plan = plan_splits(counts, nouns, training, least=least, most_splits=splits)
-        for split in plan.splits:
+        missing = [split for split in plan.splits if not is_written(opened, split, beside(out, split.name))]
+        for split in missing:
             write_split(opened, split, beside(out, split.name), on_progress=on_progress)
     for split in plan.splits:
         short = "" if split.images >= least or split.name == "unknown" else f" (fewer than --least {least})"

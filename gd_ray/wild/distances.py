@@ -10,10 +10,13 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
+from pyarrow import fs
 
 from gd_ray.errors import UserError
+from gd_ray.filesystems import filesystem_of
 from gd_ray.progress import OnProgress, counted
 from gd_ray.wild.hierarchy import WordNet
+from gd_ray.wild.manifest import NAME, read_manifest
 from gd_ray.wild.on_ray import Mapper, map_with_ray
 from gd_ray.wild.shards import (
     GROUP_ROWS,
@@ -115,6 +118,18 @@ def _split(name: str, group: list[int], by_distance: Mapping[int, list[str]], co
     classes = frozenset(label for distance in group for label in by_distance[distance])
     about = f"distance {group[0]}" if len(group) == 1 else f"distances {group[0]} to {group[-1]}"
     return Split(name, about, classes, sum(counts[label] for label in classes))
+
+
+def is_written(stream: WildStream, split: Split, out: str) -> bool:
+    """Whether the split is there already, from a run that was stopped later on; any other stream there is refused."""
+    filesystem, root = filesystem_of(out)
+    if filesystem.get_file_info(f"{root}/{NAME}").type == fs.FileType.File:
+        there = read_manifest(out)
+        about = (there.images, there.classes, there.split, there.source, there.seed)
+        if about == (split.images, len(split.classes), split.about, stream.address, stream.manifest.seed):
+            return True
+    fresh_place(out)
+    return False
 
 
 def write_split(

@@ -194,6 +194,36 @@ def test_figures_show_the_numbers(folder):
     assert np.all(np.diff(distances.get_ydata()) < 0)
 
 
+def test_each_setting_is_named_in_figures_and_files(tmp_path):
+    for batch_size in (128, 64):
+        for method, seed in product(("gd", "baseline"), range(2)):
+            spec = made_spec(method, seed, num_classes=6, batch_size=batch_size)
+            write_made(str(tmp_path), "x", spec, right(0, seed))
+    text = report.write_report(str(tmp_path))[0].read_text()
+    sizes = [128, 64] if "Setting 1: num_classes 6, batch_size 128" in text else [64, 128]
+    for k, size in enumerate(sizes, start=1):
+        assert f"As classes are added: CIFAR-100, task size 2 (setting {k})" in text
+        assert f"with and without external data, setting {k}: differences" in text
+        files = {
+            kind: (tmp_path / "tables" / f"setting{k}-table-1.{kind}").read_text() for kind in ("md", "tex", "csv")
+        }
+        assert f"batch\\_size {size}" in files["md"]
+        assert f"% Settings: num_classes 6, batch_size {size}." in files["tex"]
+        assert f"batch_size {size}" in files["csv"]
+        notes = (tmp_path / "tables" / f"setting{k}-table-C.1.md").read_text()
+        assert "With 2 seeds and 1 test of a kind no corrected p" in notes
+
+
+def test_reports_in_one_folder_keep_out_of_each_others_way(tmp_path):
+    for name in ("one", "two"):
+        for method in ("gd", "baseline"):
+            write_made(str(tmp_path / name), "x", made_spec(method, 0), right(0, 0))
+        report.write_report(str(tmp_path / name), str(tmp_path / f"{name}.html"))
+    assert all((tmp_path / f"{name}-tables" / "table-1.md").exists() for name in ("one", "two"))
+    with pytest.raises(UserError, match="is a folder; name the HTML file with --out"):
+        report.write_report(str(tmp_path / "one"), str(tmp_path / "two"))
+
+
 def test_confusion_matrix_in_the_order_learned():
     import pandas as pd
 
