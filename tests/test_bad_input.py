@@ -33,6 +33,8 @@ def sentence(error: pytest.ExceptionInfo[UserError]) -> str:
         ("task_size", 0, "task_size 0 must be a whole number"),
         ("ood_ratio", 1.5, r"ood_ratio 1.5 is outside \[0, 1\]"),
         ("ood_ratio", -0.1, r"ood_ratio -0.1 is outside"),
+        ("epoch_factor", 1e308, r"epoch_factor 1e\+308 is outside \[0, 10000"),
+        ("fine_tune_factor", 1e9, r"fine_tune_factor 1000000000.0 is outside"),
         ("ood_ratio", float("nan"), "ood_ratio nan must be a finite number"),
         ("ood_ratio", "much", "ood_ratio 'much' must be a finite number"),
         ("method", "gd+ex", r"method 'gd\+ex' does not exist; did you mean 'gd\+ext'\?"),

@@ -105,6 +105,28 @@ def test_a_trial_that_failed_is_told_and_the_exit_code_is_1(tmp_path, monkeypatc
     assert typed == [f"gd-ray run smoke --where method=gd,dr --results '{tmp_path}/my results'"]
 
 
+@pytest.mark.parametrize(
+    ("command", "says"),
+    [
+        (("prepare", "glyphs:10", "out"), "; what was not finished is removed, and the same command makes it anew."),
+        (("run", "smoke"), "; the same command goes on where it was."),
+        (("status", "results"), "."),
+    ],
+)
+def test_an_interruption_promises_only_what_is_true(monkeypatch, capsys, command, says):
+    from trials import cli
+
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli.tyro.extras, "subcommand_cli_from_dict", interrupted)
+    monkeypatch.setattr(sys, "argv", ["gd-ray", *command])
+    with pytest.raises(SystemExit) as stopped:
+        cli.main()
+    assert stopped.value.code == 130
+    assert capsys.readouterr().err == f"gd-ray: stopped{says}\n"
+
+
 def test_a_ledger_that_cannot_be_read_is_told(tmp_path):
     (tmp_path / "ledger").mkdir()
     for content in ("{", "{}"):

@@ -4,7 +4,7 @@ from nouns import wnid, write_wordnet
 from pictures import boxed, picture
 
 from gd_ray.errors import UserError
-from gd_ray.wild.distances import class_counts, plan_splits, write_split
+from gd_ray.wild.distances import class_counts, is_written, plan_splits, write_split
 from gd_ray.wild.hierarchy import read_wordnet
 from gd_ray.wild.on_ray import map_in_process
 from gd_ray.wild.prepare import prepare
@@ -79,9 +79,11 @@ def test_a_stream_is_cut_in_its_order(nouns, tmp_path):
     order = list(zip(whole.class_names(positions), whole.read(positions), strict=True))
     for split in plan.splits:
         address = str(tmp_path / f"s-{split.name}")
+        assert not is_written(whole, split, address)
         write_split(whole, split, address, mapper=map_in_process, shard_rows=2, group_rows=2)
         stream = WildStream.open(address)
         stream.verify()
+        assert is_written(whole, split, address)  # a run that was stopped later on need not make it again
         assert stream.manifest.split == split.about
         expected = [(name, image.tobytes()) for name, image in order if name in split.classes]
         read = stream.read(np.arange(len(stream)))
@@ -89,4 +91,7 @@ def test_a_stream_is_cut_in_its_order(nouns, tmp_path):
         assert [(name, image.tobytes()) for name, image in zip(classes, read, strict=True)] == expected
         pixels = read.reshape(-1, 3) / 255
         np.testing.assert_allclose(stream.manifest.statistics.mean, pixels.mean(axis=0), rtol=1e-12)
+    first, second = plan.splits[:2]
+    with pytest.raises(UserError, match="holds a stream already"):
+        is_written(whole, first, str(tmp_path / f"s-{second.name}"))
     assert boxed(picture(0)) in {image.tobytes() for _, image in order}
