@@ -1,4 +1,4 @@
-"""Tables as text: for the terminal, Markdown, LaTeX, CSV and HTML, all from one grid of cells."""
+"""Tables as text: Markdown, LaTeX, CSV and HTML, all from one grid of cells."""
 
 import html
 import re
@@ -6,8 +6,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import pandas as pd
-from rich.table import Table as RichTable
-from rich.text import Text
 
 from analysis.published import dataset_title
 from analysis.tables import Table, metric_title
@@ -140,20 +138,6 @@ def _plain(value: object) -> Cell:
         number = float(value)  # type: ignore[arg-type]
         return Cell(f"{number:g}" if number == int(number) else f"{number:.3g}", number)
     return Cell(str(value))
-
-
-def to_terminal(table: Grid) -> RichTable:
-    """A rich table; print it with a rich console. No markup of a name is obeyed."""
-    shown = RichTable(title=Text(table.title), title_justify="left")
-    for k, name in enumerate(table.header):
-        shown.add_column(Text(name), justify="left" if k == 0 else "right")
-    for row in table.rows:
-        if table.is_heading(row):
-            shown.add_section()
-            shown.add_row(Text(row[0].text, style="italic"))
-        else:
-            shown.add_row(*(Text(cell.text, style="bold" if cell.bold else "") for cell in row))
-    return shown
 
 
 def to_markdown(table: Grid) -> str:

@@ -125,26 +125,3 @@ BEST_OOD_RATIO = {
     ("imagenet32", "fgt"): 0.5,
 }
 """Appendix, effect of the OOD ratio at task size 10: where the best ACC and FGT are."""
-
-
-@dataclass(frozen=True)
-class Claim:
-    """A relative improvement that the text states, on ImageNet with task size 5."""
-
-    metric: str
-    better: str
-    worse: str
-    percent: float
-
-
-CLAIMS = (
-    Claim("acc", "gd", "e2e", 4.8),
-    Claim("fgt", "gd", "e2e", 6.0),
-    Claim("acc", "e2e+ext", "e2e", 3.2),
-    Claim("acc", "gd+ext", "gd", 10.5),
-    Claim("fgt", "e2e+ext", "e2e", 1.1),
-    Claim("fgt", "gd+ext", "gd", 43.1),
-    Claim("acc", "gd+ext", "e2e", 15.8),
-    Claim("fgt", "gd+ext", "e2e", 46.5),
-)
-"""'Comparison of methods' of Section 4.2; the last two are the abstract's too."""

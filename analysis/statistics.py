@@ -51,12 +51,8 @@ class Paired:
     """Probability that a trial of the first is better than one of the second, over all pairs of trials."""
 
 
-def interquartile_mean(values: ArrayLike) -> float:
-    """The mean of the middle half: a quarter of the values, rounded down, is cut from each end."""
-    return float(_iqm(np.asarray(values, float).reshape(1, -1)))
-
-
 def _iqm(values: Array) -> Array:
+    """The mean of the middle half: a quarter of the values, rounded down, is cut from each end."""
     flat = np.sort(values.reshape(*values.shape[:-2], -1), axis=-1)
     cut = flat.shape[-1] // 4
     middle: Array = flat[..., cut : flat.shape[-1] - cut].mean(axis=-1)

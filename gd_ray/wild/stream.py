@@ -173,11 +173,6 @@ class WildStream:
             result[here] = self._group(int(group))[positions[here] - self._starts[group]]
         return result
 
-    def verify(self) -> None:
-        """Reads every shard and compares all checksums."""
-        for group in range(len(self._groups)):
-            self._group(group)
-
     def class_names(self, positions: NDArray[np.int64]) -> list[str | None]:
         """The source's class of the images at these positions, where it has one. A trial never asks."""
         names: dict[int, str | None] = {}

@@ -5,11 +5,10 @@ import math
 import pyarrow.parquet as pq
 import pytest
 from made import made_spec, write_made
-from rich.console import Console
 
 import analysis
 from analysis.drawing import look_of, ordered, without_colour
-from analysis.formats import grids, latex, to_csv, to_html, to_latex, to_markdown, to_terminal
+from analysis.formats import grids, latex, to_csv, to_html, to_latex, to_markdown
 from analysis.settings import mixed_note, settings
 from analysis.summary import accuracy_table
 from analysis.tables import LAYOUTS, all_tables, fill, gap_closed
@@ -278,10 +277,6 @@ def test_methods_of_your_own_with_markup_in_their_names(folder):
     assert r"\textless{}script\textgreater{}alert(1)\textless{}/script\textgreater{} \& \$x\_1\$" in tex
     assert r"a\|b" in markdown
     assert r"\<script\>" in markdown
-    console = Console(width=200, record=True, file=None, quiet=False)
-    with console.capture() as shown:
-        console.print(to_terminal(grid))
-    assert "[red]50%[/red]" in shown.get()
 
 
 def test_latex_of_a_table(folder):
