@@ -213,17 +213,21 @@ def _reproduce(results: Results) -> str:
     unknown = [name for name in names if not results.commands.get(name)]
     typed = [line for name in names for line in results.commands.get(name, ())]
     lines = [*dict.fromkeys(typed), *(f"gd-ray run {name} --results {results.address}" for name in unknown)]
-    revisions = results.trials["git_revision"].dropna().value_counts()
+    recorded = results.trials["git_revision"].dropna().astype(str)
+    revisions = recorded.str.removesuffix("-dirty").value_counts()
     first = [f"git checkout {revision}" for revision in revisions.index[:1]]
     text = (
-        "The spec of a trial alone decides its result, and its id is made from the spec. Every trial's settings are "
-        "in its row of the trials above and in the Parquet files. The same command goes on after an interruption."
+        "The spec of a trial and the images that it names decide its result, and its id is made from the spec. Every "
+        "trial's settings are in its row of the trials above and in the Parquet files. The same command goes on after "
+        "an interruption."
     )
     if unknown:
         text += (
             f" What was typed for {_listed(unknown)} is not known here: settings that differ from an experiment's own "
             f"need --set."
         )
+    if recorded.str.endswith("-dirty").any():
+        text += " Some trials ran with files that were changed since their revision (-dirty)."
     if len(revisions) > 1:
         text += f" Trials of {len(revisions)} revisions are here; the one below has the most of them."
     return page.paragraph(text) + page.commands([*first, *lines, f"gd-ray report {results.address}"])

@@ -21,8 +21,8 @@ SPEC = tuple(spec_field.name for spec_field in fields(TrialSpec))
 """The fields of a trial that decide its result."""
 METHOD = tuple(f"method_{f.name}" for f in fields(Method) if f.name not in ("name", "title"))
 _MACHINE = ("seconds", "status", "device", "threads", "host", "python", "torch", "ray", "numpy", "git_revision")
-_INPUTS = {"data_digest": "dataset", "stream_digest": "stream"}
-"""Digests of the images that a trial learned from, and the fields that only name them."""
+_INPUTS = {"data_digest": ["dataset", "train_per_class", "test_per_class"], "stream_digest": ["stream"]}
+"""Digests of the images that a trial learned from, and the fields that only name them (glyphs are drawn by number)."""
 TRIAL_COLUMNS = (
     "trial_id",
     *SPEC,
@@ -285,12 +285,13 @@ def _notes(trials: pd.DataFrame, running: int, expected: pd.DataFrame, unreadabl
     failed = int((expected["state"] == "failed").sum())
     if failed:
         notes.append(f"{counted(failed, 'trial')} failed; the same command goes on after the last stage.")
-    for digest, name in _INPUTS.items():
-        kinds = trials.groupby(name, observed=True)[digest].nunique()
+    for digest, names in _INPUTS.items():
+        kinds = trials.groupby(names, observed=True, dropna=False)[digest].nunique()
+        several = kinds[kinds > 1].groupby(names[0], observed=True).max()
         notes += [
-            f"Trials of {name} {value!s} learned from different images under that name ({number} kinds, see "
+            f"Trials of {names[0]} {value!s} learned from different images under that name ({number} kinds, see "
             f"{digest}): they should not be averaged."
-            for value, number in kinds[kinds > 1].items()
+            for value, number in several.items()
         ]
     unknown = sorted(set(trials.columns) - {*TRIAL_COLUMNS, "collapsed"})
     if unknown:

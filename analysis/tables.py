@@ -278,12 +278,13 @@ def _comparisons(layout: Layout, setting: Setting, trials: pd.DataFrame) -> tupl
     frame = pd.DataFrame(rows, columns=[*columns, "wins", "ties", "improvement", "remark"])
     families = frame.groupby(["dataset", "task_size", "metric"], observed=True)["p"]
     frame.insert(10, "p_holm", families.transform(lambda p: statistics.holm(p.to_numpy(float))))
-    n, tests = (int(frame["n"].max()), int(families.count().max())) if len(frame) else (0, 0)
-    least = min(1.0, tests * statistics.least_p(n))
-    if n > 1 and least > 0.05:
+    sizes = frame[frame["n"] > 1].groupby(["dataset", "task_size", "metric"], observed=True)["n"].agg(["size", "max"])
+    least = min((size * statistics.least_p(n) for size, n in sizes.itertuples(index=False)), default=0.0)
+    if least > 0.05:
+        n, tests = int(sizes["max"].max()), int(sizes["size"].min())
         notes.append(
-            f"With {n} seeds and {counted(tests, 'test')} of a kind no corrected p can fall below {least:.2g}; look at "
-            f"the differences."
+            f"With {n} seeds and {counted(tests, 'test')} of a kind or more no corrected p can fall below "
+            f"{min(1.0, least):.2g}; look at the differences."
         )
     return frame, notes
 

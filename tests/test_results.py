@@ -12,8 +12,8 @@ from gd_ray.trial import run_trial
 from trials.results import (
     file_of,
     finished,
+    finished_rows,
     git_revision,
-    inputs_of,
     share,
     shared_from_others,
     write_stages,
@@ -119,7 +119,8 @@ def test_pandas_reads_trials_with_and_without_what_may_be_missing(result, tmp_pa
 def test_a_trial_tells_which_images_it_learned_from(result, results, tiny_data, tiny_stream):
     (row,) = pd.read_parquet(results / "trials").itertuples()
     assert (row.data_digest, row.stream_digest) == (tiny_data.digest, tiny_stream.digest)
-    assert inputs_of(str(results), "mine", result.spec.trial_id) == result.inputs
+    ((trial_id, told),) = finished_rows(str(results))
+    assert (trial_id, told["data_digest"]) == (result.spec.trial_id, tiny_data.digest)
     assert result.inputs.changed(Inputs(tiny_data.digest, "another")) == ["stream"]
     assert result.inputs.changed(Inputs("another", None)) == ["dataset"]
 
@@ -133,17 +134,23 @@ def test_the_revision_is_that_of_the_program_and_says_when_it_was_changed(tmp_pa
     module.parent.mkdir()
     module.write_text("1")
     monkeypatch.setattr("trials.results.__file__", str(module))
+    git_revision.cache_clear()
     assert git_revision() is None
     git("init")
     git("add", ".")
     git("commit", "-m", "one")
     git("tag", "v1")
+    git_revision.cache_clear()
     clean = git_revision()
     assert clean is not None
     assert len(clean) == 40
     module.write_text("2")
+    assert git_revision() == clean  # a process runs what it has read
+    git_revision.cache_clear()
     assert git_revision() == f"{clean}-dirty"
     inner = tmp_path / "venv" / "trials" / "results.py"  # installed inside somebody's repository
     inner.parent.mkdir(parents=True)
     monkeypatch.setattr("trials.results.__file__", str(inner))
+    git_revision.cache_clear()
     assert git_revision() is None
+    git_revision.cache_clear()

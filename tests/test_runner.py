@@ -142,10 +142,10 @@ def test_images_that_changed_under_their_name_are_told_before_any_trial(tmp_path
         check_jobs([job])
     assert str(job.checkpoint) in str(error.value)
     write_trial(str(tmp_path), "mine", result, "cpu", 1)
-    check_jobs([next_job], [job])
+    check_jobs([next_job])
     write_trial(str(tmp_path), "mine", replace(result, inputs=Inputs("another", None)), "cpu", 1)
     with pytest.raises(UserError, match=f"dataset 'glyphs' holds other images than trial {spec.trial_id}"):
-        check_jobs([next_job], [job])
+        check_jobs([next_job])
 
 
 def test_only_first_models_that_several_trials_wait_for_have_a_wave_of_their_own(tmp_path):

@@ -13,10 +13,12 @@ Under RESULTS/ each kind of row has a folder, cut by experiment, with one file p
 import json
 import platform
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import numpy as np
@@ -25,7 +27,6 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from gd_ray.filesystems import filesystem_of, inside
-from gd_ray.inputs import Inputs
 from gd_ray.results import ROW, StageResult, TrialResult
 from gd_ray.spec import TrialSpec
 
@@ -99,15 +100,12 @@ def is_finished(results: str, experiment: str, trial_id: str) -> bool:
     return bool(filesystem.get_file_info(path).type == fs.FileType.File)
 
 
-def inputs_of(results: str, experiment: str, trial_id: str) -> Inputs:
-    """Which images a finished trial learned from, as far as its row tells."""
-    filesystem, path = filesystem_of(file_of(results, "trials", experiment, trial_id))
-    try:
-        with filesystem.open_input_file(path) as file:
-            row = json.loads((pq.read_metadata(file).metadata or {}).get(ROW.encode(), "{}"))
-    except (OSError, ValueError, pa.ArrowException):
-        return Inputs()  # who reads the results is told of a file that cannot be read
-    return Inputs(row.get("data_digest"), row.get("stream_digest"))
+def finished_rows(results: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The id and the row of every finished trial; who reads the results is told of files that cannot be read."""
+    for trial_id, experiments in finished(results).items():
+        filesystem, path = filesystem_of(file_of(results, "trials", min(experiments), trial_id))
+        with suppress(OSError, ValueError, KeyError, pa.ArrowException), filesystem.open_input_file(path) as file:
+            yield trial_id, json.loads(pq.read_metadata(file).metadata[ROW.encode()])
 
 
 def shared_from_others(results: str, trial_id: str, experiment: str) -> bool:
@@ -214,8 +212,12 @@ def _with_id(table: pa.Table, spec: TrialSpec) -> pa.Table:
     return table.add_column(0, "trial_id", pa.array([spec.trial_id] * len(table), pa.string()))
 
 
+@cache
 def git_revision() -> str | None:
-    """The revision of this program where it runs from a checkout of its own; with '-dirty' where files are changed."""
+    """The revision of this program where it runs from a checkout of its own; with '-dirty' where files are changed.
+
+    Asked once by each process, which runs what it has read.
+    """
     root = Path(__file__).resolve().parent.parent
     if not (root / ".git").exists():  # an installed copy may lie inside somebody else's repository
         return None

@@ -26,7 +26,7 @@ from trials.cost import first_share, spec_cost, total_work
 from trials.grid import unique
 from trials.ledger import clear_failure, states_of, write_failure, write_ledger
 from trials.options import Cluster, Share, fitted, named
-from trials.results import finished, git_revision, share
+from trials.results import finished, share
 from trials.sources import Places
 from trials.view import live_view
 from trials.worker import Job, run_job
@@ -69,19 +69,18 @@ def run_experiment(
     storage = os.path.abspath(cluster.storage)
     places = Places(named(cluster.data, "--data"), named(cluster.stream, "--stream"), storage)
     run = uuid4().hex
-    revision = git_revision()
-    jobs = [Job(spec, name, results, storage, places, run, revision) for spec in unique(specs)]
+    jobs = [Job(spec, name, results, storage, places, run) for spec in unique(specs)]
     rows = [_ledger_row(job) for job in jobs]
     for folder in ("results", results), ("storage", storage):
         check_writable(*folder)
-    open_jobs, done = _by_state(jobs)
-    console.print(f"{name}: {len(jobs)} trials, {len(done)} of them finished already.")
+    open_jobs = _without_finished(jobs)
+    console.print(f"{name}: {len(jobs)} trials, {len(jobs) - len(open_jobs)} of them finished already.")
     if not open_jobs:
         write_ledger(results, name, storage, rows, command)
         return []
     given = fitted(cluster, _connect(cluster.address))
     with _terminated_as_interrupted():
-        for note in check_jobs(open_jobs, done):
+        for note in check_jobs(open_jobs):
             console.print(f"Note: {note}", markup=False, highlight=False, soft_wrap=True)
         write_ledger(results, name, storage, rows, command)
         for job in open_jobs:
@@ -129,15 +128,14 @@ def _ledger_row(job: Job) -> dict[str, Any]:
     }
 
 
-def _by_state(jobs: list[Job]) -> tuple[list[Job], list[Job]]:
-    """The jobs still to run, and those finished; what another experiment has finished is shared with this one."""
+def _without_finished(jobs: list[Job]) -> list[Job]:
+    """The jobs still to run; those that another experiment has finished are shared with this one."""
     done = finished(jobs[0].results)
     for job in jobs:
         sources = done.get(job.spec.trial_id, {job.experiment})
         if job.experiment not in sources:
             share(job.results, job.spec.trial_id, min(sources), job.experiment)
-    open_jobs = [job for job in jobs if job.spec.trial_id not in done]
-    return open_jobs, [job for job in jobs if job.spec.trial_id in done]
+    return [job for job in jobs if job.spec.trial_id not in done]
 
 
 def of_shared_first_models(jobs: list[Job]) -> list[Job]:

@@ -26,8 +26,6 @@ class Job:
     places: Places
     run: str
     """Which run of the experiment starts it."""
-    revision: str | None = None
-    """Of the program, when the run was started: later commits are not what it runs."""
 
     @property
     def first_model(self) -> Path:
@@ -70,6 +68,9 @@ def run_job(
 def _run(
     job: Job, threads: int, pool: "ScorerPool | None", on_result: OnResult, report: Teller, *, first_stage_only: bool
 ) -> None:
+    from trials.results import git_revision
+
+    revision = git_revision()  # before the modules are read: later commits are not what this process runs
     import ray
     import torch
 
@@ -121,6 +122,6 @@ def _run(
     check()
     if not first_stage_only:
         write_stages(job.results, job.experiment, spec, result.stages)
-        write_trial(job.results, job.experiment, result, device, threads, job.revision)
+        write_trial(job.results, job.experiment, result, device, threads, revision)
         clear_failure(job.results, spec.trial_id)
         job.checkpoint.unlink(missing_ok=True)

@@ -92,12 +92,16 @@ def prepare_imagenet32(
     wanted, folder = numbers or Numbers(), Path(out)
     if (folder / MANIFEST).exists():
         raise UserError(f"out {out!r} holds a prepared {NAME} already; choose another folder or delete it.")
-    taken = [path.name for name in _WRITTEN for path in sorted(folder.glob(name))]
-    if taken:
-        raise UserError(f"out {out!r} holds a {taken[0]} of something else; choose another folder or delete it.")
+    if taken := _taken(folder):
+        raise UserError(f"out {out!r} holds a {taken[0].name} of something else; choose another folder or delete it.")
     check_seed(seed)
     with plain_errors(out):
         return _prepared(source, folder, wanted, exclude or Exclusions(), seed, mapper, on_progress)
+
+
+def _taken(folder: Path) -> list[Path]:
+    """Files with names that lie beside a manifest."""
+    return [path for name in _WRITTEN for path in sorted(folder.glob(name))]
 
 
 def _prepared(
@@ -138,13 +142,14 @@ def _prepared(
         for split, array in arrays.items():
             array.flush()
             scratch[split].rename(folder / f"{split}.npy")
-    finally:
-        for path in scratch.values():
+        _write_sets(folder, manifest)
+        temporary = folder / f".{MANIFEST}.tmp"
+        temporary.write_text(json.dumps({"format": FORMAT, "side": SIDE, **asdict(manifest)}, indent=1))
+        temporary.rename(folder / MANIFEST)
+    except BaseException:  # all of these names were free
+        for path in [*scratch.values(), folder / f".{MANIFEST}.tmp", *_taken(folder)]:
             path.unlink(missing_ok=True)
-    _write_sets(folder, manifest)
-    temporary = folder / f".{MANIFEST}.tmp"
-    temporary.write_text(json.dumps({"format": FORMAT, "side": SIDE, **asdict(manifest)}, indent=1))
-    temporary.rename(folder / MANIFEST)
+        raise
     return manifest
 
 

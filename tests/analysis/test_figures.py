@@ -29,7 +29,7 @@ def test_a_sweep_leaves_out_points_that_share_no_seed_with_the_others(tmp_path):
 
 
 def test_lines_over_other_seeds_are_told(tmp_path):
-    for method, seeds in (("gd", 3), ("baseline", 3), ("gd+ext", 1)):
+    for method, seeds in (("gd", 3), ("baseline", 3), ("gd+ext", 1), ("ref-p", 4)):  # an ablation has no line
         for seed in range(seeds):
             write_made(str(tmp_path), "x", made_spec(method, seed, num_classes=6), lambda s, r, seed=seed: 60 + seed)
     results = analysis.load(str(tmp_path))
@@ -40,8 +40,9 @@ def test_lines_over_other_seeds_are_told(tmp_path):
 
 
 def test_arrows_of_what_external_data_change_are_over_the_same_seeds(tmp_path):
-    for method, seed, level in (("gd", 0, 50), ("gd", 1, 80), ("gd+ext", 0, 55)):
+    for method, seed, level in (("gd", 0, 50), ("gd", 1, 80), ("gd+ext", 0, 55), ("oracle", 7, 90)):
         write_made(str(tmp_path), "x", made_spec(method, seed), lambda s, r, level=level: level)
     shown = improvement(analysis.load(str(tmp_path)).trials, "cifar100", "paper")
     start, end = (line.get_ydata()[0] for line in shown.figure.axes[0].lines[:2])
     assert (start, end) == pytest.approx((50, 55))
+    assert "over the seeds that both have (of seed 0)" in shown.caption

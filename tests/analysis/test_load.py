@@ -165,6 +165,13 @@ def test_images_that_changed_under_their_name_are_told(folder):
     )
 
 
+def test_images_that_a_field_cuts_are_no_others(folder):
+    for number in (8, 100):  # glyphs are drawn by number
+        spec = made_spec("gd", number, num_classes=6, dataset="glyphs", train_per_class=number)
+        write_made(folder, "table1", spec, hits, inputs=Inputs(f"of {number}"))
+    assert analysis.load(folder).notes == ()
+
+
 def test_an_object_store_address(folder):
     assert len(analysis.load(f"file://{folder}").trials) == 6
 

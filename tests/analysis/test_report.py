@@ -211,7 +211,7 @@ def test_each_setting_is_named_in_figures_and_files(tmp_path):
         assert f"% Settings: num_classes 6, batch_size {size}." in files["tex"]
         assert f"batch_size {size}" in files["csv"]
         notes = (tmp_path / "tables" / f"setting{k}-table-C.1.md").read_text()
-        assert "With 2 seeds and 1 test of a kind no corrected p" in notes
+        assert "With 2 seeds and 1 test of a kind or more no corrected p" in notes
 
 
 def test_reports_in_one_folder_keep_out_of_each_others_way(tmp_path):

@@ -204,6 +204,18 @@ def test_sources_that_do_not_do(folder, tmp_path):
         make(folder, tmp_path / "out")
 
 
+def test_a_run_that_ends_early_leaves_nothing_in_its_own_way(folder, tmp_path, monkeypatch):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("gd_ray.data.imagenet32._write_sets", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            make(folder, tmp_path / "out")
+    assert not list((tmp_path / "out").iterdir())
+    make(folder, tmp_path / "out")
+
+
 def test_damaged_files(folder, tmp_path):
     out = tmp_path / "out"
     make(folder, out)
