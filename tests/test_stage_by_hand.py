@@ -191,46 +191,35 @@ def e2e(stage):
     return stage.train(network, network.parameters(), stage.balanced(), FINE, "fine-tune", tuning)
 
 
-def gd_loss(stage, c, counts, *, with_q):
+def gd_loss(stage, c, counts):
     def loss(z, inputs, y):  # Equation 9
         p, own = seen_by(stage.p, inputs), seen_by(c, inputs)
         total = cls(z, y, counts) + distil(z, p, 0, PREV, y, counts) + distil(z, own, PREV, SEEN, y, counts)
-        return total + q_loss(z, p, own, y) if with_q else total
+        return total + q_loss(z, p, own, y)
 
     return loss
 
 
-def gd(stage, with_q=False):
+def gd_ext(stage):
     network, c = stage.grown(), stage.teacher()
-    stage.train(network, network.parameters(), stage.all(), SHORTER, "model", gd_loss(stage, c, None, with_q=with_q))
-    tuning = gd_loss(stage, c, stage.counts(), with_q=with_q)
+    stage.train(network, network.parameters(), stage.all(), SHORTER, "model", gd_loss(stage, c, None))
+    tuning = gd_loss(stage, c, stage.counts())
     return stage.train(network, network.head.parameters(), stage.all(), FINE, "fine-tune", tuning)
 
 
 def data_weighting(stage):
     network, c = stage.grown(), stage.teacher()
-    loss = gd_loss(stage, c, stage.counts(), with_q=True)
+    loss = gd_loss(stage, c, stage.counts())
     return stage.train(network, network.parameters(), stage.all(), WHOLE, "model", loss)
-
-
-def balanced_fine_tuning(stage):
-    network, c = stage.grown(), stage.teacher()
-    loss = gd_loss(stage, c, None, with_q=True)
-    stage.train(network, network.parameters(), stage.all(), SHORTER, "model", loss)
-    return stage.train(network, network.parameters(), stage.balanced(), FINE, "fine-tune", loss)
 
 
 BY_HAND = {
     "baseline": baseline,
-    "lwf": lwf,
     "lwf+ext": lwf,
     "dr": dr,
-    "e2e": e2e,
     "e2e+ext": e2e,
-    "gd": gd,
-    "gd+ext": lambda stage: gd(stage, with_q=True),
+    "gd+ext": gd_ext,
     "balance-dw": data_weighting,
-    "balance-dset": balanced_fine_tuning,
 }
 
 

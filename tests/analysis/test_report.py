@@ -214,7 +214,8 @@ def test_each_setting_is_named_in_figures_and_files(tmp_path):
         assert "With 2 seeds and 1 test of a kind or more no corrected p" in notes
 
 
-def test_reports_in_one_folder_keep_out_of_each_others_way(tmp_path):
+def test_reports_in_one_folder_keep_out_of_each_others_way(tmp_path, monkeypatch):
+    monkeypatch.setattr(report, "_pictures", lambda *_: {})  # drawing takes seconds
     for name in ("one", "two"):
         for method in ("gd", "baseline"):
             write_made(str(tmp_path / name), "x", made_spec(method, 0), right(0, 0))
@@ -268,7 +269,8 @@ def test_how_to_reproduce_tells_what_was_typed(tmp_path):
     assert f"gd-ray run mine.yaml\ngd-ray run older --results {tmp_path}\n" in text
 
 
-def test_files_of_an_earlier_report_go_and_others_stay(tmp_path):
+def test_files_of_an_earlier_report_go_and_others_stay(tmp_path, monkeypatch):
+    monkeypatch.setattr(report, "_pictures", lambda *_: {})  # drawing takes seconds
     for method in ("gd", "baseline"):
         write_made(str(tmp_path), "x", made_spec(method, 0), right(0, 0))
     report.write_report(str(tmp_path))
@@ -281,7 +283,8 @@ def test_files_of_an_earlier_report_go_and_others_stay(tmp_path):
     assert "table-1.md" not in names
 
 
-def test_both_conventions_have_verdicts(tmp_path):
+def test_both_conventions_have_verdicts(tmp_path, monkeypatch):
+    monkeypatch.setattr(report, "_pictures", lambda *_: {})  # drawing takes seconds
     for convention in ("paper", "released"):
         for method, seed in product(("gd", "baseline"), range(2)):
             spec = TrialSpec(method=method, seed=seed, task_size=20, convention=convention)
