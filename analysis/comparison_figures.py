@@ -142,10 +142,7 @@ def improvement(trials: pd.DataFrame, dataset: str, convention: str) -> Picture 
         axes.margins(y=0.08)
         tidy(axes, "task size", label)
     names = [m for m in ends if m in means.index.get_level_values(0)] + [pair[0] for pair in pairs]
-    handles = [
-        Line2D([], [], color=COLOURS[m], marker=MARKERS[m], linestyle=":" if m in ("oracle", "baseline") else "")
-        for m in names
-    ]
+    handles = [Line2D([], [], color=COLOURS[m], marker=MARKERS[m], linestyle=":" if m in ends else "") for m in names]
     figure.legend(handles, [label_of(trials, m) for m in names], loc="outside right center", frameon=False)
     figure.suptitle(f"{dataset_title(dataset)}: what external data change")
     return Picture(

@@ -276,9 +276,10 @@ def _comparisons(layout: Layout, setting: Setting, trials: pd.DataFrame) -> tupl
                 )
     columns = ["method", "against", "dataset", "task_size", "metric", "n", "difference", "low", "high", "p"]
     frame = pd.DataFrame(rows, columns=[*columns, "wins", "ties", "improvement", "remark"])
-    families = frame.groupby(["dataset", "task_size", "metric"], observed=True)["p"]
-    frame.insert(10, "p_holm", families.transform(lambda p: statistics.holm(p.to_numpy(float))))
-    sizes = frame[frame["n"] > 1].groupby(["dataset", "task_size", "metric"], observed=True)["n"].agg(["size", "max"])
+    families = frame.groupby(["dataset", "task_size", "metric"], observed=True)
+    frame.insert(10, "p_holm", families["p"].transform(lambda p: statistics.holm(p.to_numpy(float))))
+    sizes = families["n"].agg(["size", "max"])
+    sizes = sizes[sizes["max"] > 1]
     least = min((size * statistics.least_p(n) for size, n in sizes.itertuples(index=False)), default=0.0)
     if least > 0.05:
         n, tests = int(sizes["max"].max()), int(sizes["size"].min())

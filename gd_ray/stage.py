@@ -120,7 +120,7 @@ class Stage:
     def _logits(
         self, network: WideResNet, inputs: Tensor, dropout: torch.Generator | None = None, *, head_only: bool = False
     ) -> Tensor:
-        """The shared part in the spec's precision, the head in float32.
+        """The shared part in the spec's precision, the head in its own.
 
         Head only: the shared part is in training mode but no gradient flows into it.
         """
@@ -129,7 +129,7 @@ class Stage:
             torch.autocast(inputs.device.type, torch.bfloat16, enabled=self.spec.precision == "bfloat16"),
         ):
             features = network.features(inputs, dropout)
-        logits: Tensor = network.head(features.float())
+        logits: Tensor = network.head(features.to(network.head.weight.dtype))
         return logits
 
     def _balanced_members(self) -> NDArray[np.int64]:

@@ -68,9 +68,9 @@ def run_job(
 def _run(
     job: Job, threads: int, pool: "ScorerPool | None", on_result: OnResult, report: Teller, *, first_stage_only: bool
 ) -> None:
-    from trials.results import git_revision
+    from trials.results import git_revision, is_finished, write_stages, write_trial
 
-    revision = git_revision()  # before the modules are read: later commits are not what this process runs
+    revision = git_revision()  # before most modules are read: later commits are not what this process runs
     import ray
     import torch
 
@@ -79,7 +79,6 @@ def _run(
     from gd_ray.wild.ray_scoring import ray_scorer
     from gd_ray.wild.scoring import score_in_process
     from trials.ledger import clear_failure
-    from trials.results import is_finished, write_stages, write_trial
 
     torch.set_num_threads(threads)
     device = "cuda" if ray.get_gpu_ids() and torch.cuda.is_available() else "cpu"
