@@ -278,11 +278,11 @@ def _comparisons(layout: Layout, setting: Setting, trials: pd.DataFrame) -> tupl
     frame = pd.DataFrame(rows, columns=[*columns, "wins", "ties", "improvement", "remark"])
     families = frame.groupby(["dataset", "task_size", "metric"], observed=True)
     frame.insert(10, "p_holm", families["p"].transform(lambda p: statistics.holm(p.to_numpy(float))))
-    sizes = families["n"].agg(["size", "max"])
-    sizes = sizes[sizes["max"] > 1]
-    least = min((size * statistics.least_p(n) for size, n in sizes.itertuples(index=False)), default=0.0)
+    sizes = families.agg(tests=("p", "count"), n=("n", "max"))
+    sizes = sizes[sizes["tests"] > 0]
+    least = min((tests * statistics.least_p(n) for tests, n in sizes.itertuples(index=False)), default=0.0)
     if least > 0.05:
-        n, tests = int(sizes["max"].max()), int(sizes["size"].min())
+        n, tests = int(sizes["n"].max()), int(sizes["tests"].min())
         notes.append(
             f"With {n} seeds and {counted(tests, 'test')} of a kind or more no corrected p can fall below "
             f"{min(1.0, least):.2g}; look at the differences."
