@@ -126,7 +126,7 @@ def test_a_killed_scorer_is_replaced_and_the_samples_stay(stream, previous, tmp_
     found = sampled(previous, Slow(stream, tmp_path), ray_scorer(ScorerPool(scorers=2, units=1)))
     killer.join()
     assert killed
-    assert len(list(tmp_path.iterdir())) == 3  # two, and the one in its place
+    assert {*killed} < {path.name for path in tmp_path.iterdir()}  # others went on
     assert same(sampled(previous, stream, score_in_process), found)
 
 
