@@ -23,7 +23,7 @@ def test_the_cost_from_the_spec_is_what_a_trial_does(method, tiny_data, tiny_str
 
 
 def test_longer_fine_tuning_is_done_and_counted(tiny_data):
-    spec = tiny_spec(method="e2e", coreset_size=8, epoch_factor=0.1)
+    spec = tiny_spec(method="e2e", num_classes=4, coreset_size=8, epoch_factor=0.1)
     done, longer = (
         run_trial(s, tiny_data).stages[-1].images for s in (spec, dataclasses.replace(spec, fine_tune_factor=4))
     )

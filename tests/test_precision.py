@@ -10,7 +10,7 @@ from gd_ray.trial import run_trial
 
 def run(precision, tiny_data, tiny_stream, method="gd+ext"):
     weights = []
-    spec = tiny_spec(method=method, precision=precision)
+    spec = tiny_spec(method=method, num_classes=4, precision=precision)
     result = run_trial(spec, tiny_data, tiny_stream, on_stage=lambda _, checkpoint: weights.append(checkpoint.weights))
     return result, weights[-1]
 

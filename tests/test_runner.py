@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from placement import total, watched
 from rich.console import Console
 
 from gd_ray.checkpoint import Checkpoint
@@ -67,9 +68,11 @@ def ray():
 
     from gd_ray.wild.on_ray import start_ray
 
-    start_ray(num_cpus=2)
-    yield ray
-    ray.shutdown()
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("RAY_DATA_EXECUTION_NO_PROGRESS_TIMEOUT_S", "60")  # a deadlock shall end as an error
+        start_ray(num_cpus=2)
+        yield ray
+        ray.shutdown()
 
 
 def run(name, specs, folder, **changes):
@@ -80,20 +83,28 @@ def run(name, specs, folder, **changes):
 @pytest.fixture(scope="module")
 def finished_run(ray, tmp_path_factory):
     folder = tmp_path_factory.mktemp("run")
-    specs = [tiny(method) for method in ("baseline", "gd", "gd+ext")]
+    specs = [*(tiny(method) for method in ("baseline", "gd", "gd+ext")), tiny("gd+ext", seed=1)]
     broken = tiny("lwf", learning_rate=1e30)
-    failures = run("mine", [*specs, broken], folder, retries=0, tensorboard=True)
-    return folder, specs, broken, failures
+    with watched(ray) as seen:
+        failures = run("mine", [*specs, broken], folder, retries=0, tensorboard=True)
+    return folder, specs, broken, failures, seen
 
 
 def test_results_equal_those_of_single_process_runs(finished_run):
-    folder, specs, _, _ = finished_run
+    folder, specs, *_ = finished_run
     found = frame(folder / "results", "stages").drop(columns="experiment")
     pd.testing.assert_frame_equal(found, alone(specs, folder / "storage"), check_exact=True)
 
 
+def test_two_trials_that_hold_every_cpu_both_score_with_ray_data(finished_run):
+    """Where Ray Data waits for a CPU that a trial holds, neither ends: each trial's scorer is in its own group."""
+    *_, seen = finished_run
+    pairs = [list(groups.values()) for held in seen for groups in held.values() if total(groups, "CPU") == 2]
+    assert [[{"CPU": 0.5}] * 2] * 2 in pairs
+
+
 def test_a_failed_trial_stops_no_other_and_is_told_in_one_line(finished_run):
-    folder, specs, broken, failures = finished_run
+    folder, specs, broken, failures, _ = finished_run
     assert [failure.spec.trial_id for failure in failures] == [broken.trial_id]
     assert "The teacher loss of stage 1 is not finite in its term 'cls'; lower learning_rate 1e+30" in failures[0].error
     assert "\n" not in failures[0].error
@@ -115,7 +126,7 @@ def test_tensorboard_scalars_are_there_when_asked_for(finished_run):
 
 def test_methods_share_their_first_models_and_leave_no_checkpoint_behind(finished_run):
     folder, *_ = finished_run
-    assert len(list((folder / "storage" / "first-models").glob("*.pt"))) == 2  # plain and calibrated
+    assert len(list((folder / "storage" / "first-models").glob("*.pt"))) == 3  # plain, and calibrated of two seeds
     assert not list((folder / "storage" / "checkpoints").glob("*.pt"))
     assert not list(folder.rglob("*.tmp"))
 
@@ -231,7 +242,6 @@ class Driver:
 
     def __init__(self, folder):
         self.folder = folder
-        self.waves = self.tune_runs()
         (folder / "grid.yaml").write_text(GRID)
         command = [sys.executable, "-c", "from trials.cli import main; main()", "run", "grid.yaml"]
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
@@ -247,14 +257,10 @@ class Driver:
     def checkpoints(self):
         return list((self.folder / "storage" / "checkpoints").glob("[!.]*.pt"))
 
-    def tune_runs(self):
-        folder = self.folder / "storage" / "tune"
-        return len(list(folder.iterdir())) if folder.exists() else 0
-
     def wait_for_tune(self):
         """Until its trials are about to start."""
         deadline = time.time() + 200
-        while self.tune_runs() == self.waves and time.time() < deadline:
+        while not list((self.folder / "storage" / "tune").glob(f"*-{self.process.pid}")) and time.time() < deadline:
             time.sleep(0.1)
 
     def interrupt(self):
@@ -283,11 +289,12 @@ def test_nothing_is_lost_to_a_killed_driver_to_ctrl_c_to_a_batch_system_or_to_tw
     }
     assert before
 
-    for stop in (Driver.interrupt, Driver.terminate):
-        stopped = Driver(tmp_path)
-        stopped.wait_for_tune()
-        stop(stopped)
-        code, _, err = stopped.end()
+    interrupted, terminated = Driver(tmp_path), Driver(tmp_path)
+    for driver, stop in ((interrupted, interrupted.interrupt), (terminated, terminated.terminate)):
+        driver.wait_for_tune()
+        stop()
+    for driver in (interrupted, terminated):
+        code, _, err = driver.end()
         assert (code, err) == (130, "gd-ray: stopped; the same command goes on where it was.\n")
 
     for code, out, err in [driver.end() for driver in (Driver(tmp_path), Driver(tmp_path))]:

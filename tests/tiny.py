@@ -1,4 +1,4 @@
-"""A trial small enough for tests: six classes in three tasks, a dozen updates a stage."""
+"""A trial small enough for tests: six classes in three tasks, a few updates a stage."""
 
 from gd_ray.spec import TrialSpec
 
@@ -16,6 +16,6 @@ def tiny_spec(**changes) -> TrialSpec:
         "depth": 10,
         "width": 1,
         "batch_size": 8,
-        "epoch_factor": 0.01,
+        "epoch_factor": 0.005,
     }
     return TrialSpec(**{**defaults, **changes})
