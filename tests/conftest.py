@@ -29,3 +29,15 @@ def tiny_stream():
     from gd_ray.wild.stream import MemoryStream
 
     return MemoryStream(wild_glyphs(200), block=64)
+
+
+@pytest.fixture
+def small_inference(monkeypatch):
+    """Batches of 16 where nothing learns: of the usual 256, a tiny trial would fill most with padding."""
+    from gd_ray.inference import predict
+
+    def small(network, images, statistics, batch_size=0):
+        return predict(network, images, statistics, 16)
+
+    for module in ("gd_ray.evaluation", "gd_ray.wild.scoring"):
+        monkeypatch.setattr(f"{module}.predict", small)

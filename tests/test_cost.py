@@ -8,6 +8,8 @@ from gd_ray.trial import run_trial
 from trials.cost import first_share, total_work, trial_cost
 from trials.plan import to_compute
 
+pytestmark = pytest.mark.usefixtures("small_inference")
+
 
 @pytest.mark.parametrize("method", METHODS)
 def test_the_cost_from_the_spec_is_what_a_trial_does(method, tiny_data, tiny_stream):

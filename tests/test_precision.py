@@ -7,6 +7,8 @@ from tiny import tiny_spec
 from gd_ray.errors import UserError
 from gd_ray.trial import run_trial
 
+pytestmark = pytest.mark.usefixtures("small_inference")
+
 
 def run(precision, tiny_data, tiny_stream, method="gd+ext"):
     weights = []

@@ -23,6 +23,8 @@ from gd_ray.network import WideResNet, grown, specialised
 from gd_ray.seeding import Purpose, generator, numpy_generator
 from gd_ray.trial import run_trial
 
+pytestmark = pytest.mark.usefixtures("small_inference")
+
 STAGE, PREV, SEEN = 3, 4, 6
 TASKS = ((0, 2), (2, 4), (4, 6))
 FACTOR, FINE_FACTOR, BATCH, RATE, MOMENTUM, DECAY = 0.01, 20, 8, 0.005, 0.8, 0.01

@@ -13,6 +13,8 @@ from gd_ray.network import WideResNet
 from gd_ray.results import StageResult
 from gd_ray.trial import run_trial
 
+pytestmark = pytest.mark.usefixtures("small_inference")
+
 
 def content(result: StageResult) -> dict:
     """All that must be the same in every run: everything but times."""
