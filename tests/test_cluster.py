@@ -12,6 +12,7 @@ from test_runner import alone, frame, run
 
 from trials.experiments import EXPERIMENTS
 
+METHODS = ("oracle", "baseline", "e2e", "gd", "lwf+ext", "gd+ext")
 NODE = {"num_cpus": 1, "num_gpus": 1, "object_store_memory": 100 << 20}
 
 
@@ -45,10 +46,10 @@ def kill(node):
             os.kill(pid, signal.SIGKILL)
 
 
-def test_all_rows_of_table_1_share_gpus_and_survive_a_dead_node(nodes, tmp_path):
+def test_trials_share_gpus_and_survive_a_dead_node(nodes, tmp_path):
     import ray
 
-    specs = EXPERIMENTS["smoke"].specs()
+    specs = [spec for spec in EXPERIMENTS["smoke"].specs() if spec.rules.name in METHODS]
     killed = []
 
     def kill_when_busy(held):
