@@ -46,7 +46,7 @@ def test_the_table_shows_means_spreads_and_every_seed(made):
     # With 4 tasks the mean accuracy after stages 2, 3, 4 is 90 + seed less 0.5, 1 and 1.5 times what is forgotten.
     assert rows["GD+ext"] == ["89.0 ± 1.0", "88.0, 89.0, 90.0", "2.0 ± 0.0", "2.0, 2.0, 2.0"]
 
-    assert rows["GD+ext, 0.3"] == ["86.5 ± 0.7", "86.0, 87.0, –", "4.0 ± 0.0", "4.0, 4.0, –"]
+    assert rows["GD+ext, OOD ratio 0.3"] == ["86.5 ± 0.7", "86.0, 87.0, –", "4.0 ± 0.0", "4.0, 4.0, –"]
     assert rows["As the released program does it"] == []
 
 
