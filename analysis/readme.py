@@ -47,6 +47,11 @@ class Row:
     def title(self) -> str:
         return METHODS[self.method].title + (f", {self.label}" if self.label else "")
 
+    @property
+    def seeds(self) -> range:
+        """The main comparison has more of them than what is compared with it."""
+        return range(3 if self.changes else 5)
+
     def of(self, trials: pd.DataFrame) -> pd.DataFrame:
         """The row's trials, by seed."""
         return _with(trials, {**MAIN, **self.changes, "method": self.method}).set_index("seed").sort_index()
@@ -81,7 +86,6 @@ SECTIONS: tuple[tuple[str, tuple[Row, ...]], ...] = (
     ("Other OOD ratios", tuple(_OOD_RATIOS.values())),
 )
 """Every trial of the experiment, by seeds."""
-SEEDS = 3
 
 
 @dataclass(frozen=True)
@@ -136,19 +140,18 @@ def verdict(claim: Claim, found: Paired) -> str:
 
 def results_grid(trials: pd.DataFrame) -> Grid:
     """Every row with its mean, its spread and the value of each seed."""
-    seeds = sorted(int(seed) for seed in trials["seed"].unique())
-    each = f"seeds {', '.join(map(str, seeds))}"
-    header = ("", *(text for _, name in _METRICS for text in (f"{name} {'↑' if name == 'ACC' else '↓'}", each)))
+    arrows = {"ACC": "↑", "FGT": "↓"}
+    header = ("", *(text for _, name in _METRICS for text in (f"{name} {arrows[name]}", "seeds 0, 1, …")))
     rows: list[tuple[Cell, ...]] = []
     for heading, members in SECTIONS:
         shown = [(row, found) for row in members if len(found := row.of(trials))]
         if heading and shown:
             rows.append((Cell(heading),))
-        rows += [(Cell(row.title), *_values(found, seeds)) for row, found in shown]
+        rows += [(Cell(row.title), *_values(found, row.seeds)) for row, found in shown]
     return Grid("ACC and FGT in %, mean ± standard deviation over seeds, and each seed", header, tuple(rows))
 
 
-def _values(found: pd.DataFrame, seeds: list[int]) -> list[Cell]:
+def _values(found: pd.DataFrame, seeds: Iterable[int]) -> list[Cell]:
     cells = []
     for metric, _ in _METRICS:
         values = 100 * found[metric].astype(float)
@@ -201,7 +204,7 @@ def clock_hours(results: Results) -> float:
 def section(results: Results, shown: Iterable[Picture], folder: str) -> str:
     """The part of the README between the marks."""
     trials = results.trials
-    total = SEEDS * sum(len(rows) for _, rows in SECTIONS)
+    total = sum(len(row.seeds) for _, rows in SECTIONS for row in rows)
     hours = clock_hours(results)
     versions = ", ".join(f"{name} {'/'.join(sorted(map(str, trials[name].unique())))}" for name in ("torch", "ray"))
     lines = [
