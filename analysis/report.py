@@ -2,8 +2,10 @@
 
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from uuid import uuid4
 
 from analysis import page
 from analysis.drawing import Picture
@@ -14,7 +16,7 @@ from analysis.results import Results, load
 from analysis.settings import Setting, settings
 from analysis.streams import FindStream, stream_finder
 from analysis.tables import Table, all_tables
-from gd_ray.errors import UserError
+from gd_ray.errors import Unreachable, UserError
 
 Step = Callable[[float, str], None]
 """Told the share done and what comes next."""
@@ -52,7 +54,7 @@ def write_report(
     _write_files(_beside(target, "figures"), files)
     on_step(0.9, "page")
     text = build_page(results, found, tables, "".join(drawn), refresh)
-    temporary = target.with_name(f".{target.name}.tmp")
+    temporary = _temporary(target)
     temporary.write_text(text, encoding="utf-8")
     temporary.replace(target)
     on_step(1.0, "done")
@@ -84,7 +86,7 @@ def _target(address: str, out: str | None) -> Path:
     try:
         for folder in ("tables", "figures"):
             _beside(target, folder).mkdir(parents=True, exist_ok=True)
-        probe = target.with_name(f".{target.name}.tmp")
+        probe = _temporary(target)
         probe.touch()
         probe.unlink()
     except OSError as error:
@@ -93,6 +95,11 @@ def _target(address: str, out: str | None) -> Path:
             f"{error.filename!r}); name another file with --out."
         ) from error
     return target
+
+
+def _temporary(target: Path) -> Path:
+    """A name that no other report of these results takes at the same time."""
+    return target.with_name(f".{target.name}.{uuid4().hex}.tmp")
 
 
 def _beside(target: Path, what: str) -> Path:
@@ -105,8 +112,11 @@ def watch(write: Callable[[int | None], Results], seconds: int) -> None:
 
     `write` is given the seconds after which the page reloads itself; the last page does not.
     """
-    while not is_over(write(seconds)):
+    over = is_over(write(seconds))
+    while not over:
         time.sleep(seconds)
+        with suppress(Unreachable):  # storage that does not answer for a moment; the next round tries again
+            over = is_over(write(seconds))
     write(None)
 
 

@@ -4,12 +4,12 @@ Generators need no saving: each stage makes its own from (seed, stage, purpose).
 """
 
 import io
-import os
 import pickle
 import zlib
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import numpy as np
 import torch
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from gd_ray.errors import UserError
+from gd_ray.filesystems import answering
 from gd_ray.inputs import Inputs
 from gd_ray.results import SampledImages, StageResult
 from gd_ray.spec import TrialSpec
@@ -43,7 +44,7 @@ class Checkpoint:
     def save(self, path: str | Path) -> None:
         """Writes to a temporary name and renames, so that a checkpoint is whole or absent."""
         target = Path(path)
-        temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+        temporary = target.with_name(f".{target.name}.{uuid4().hex}.tmp")
         packed = io.BytesIO()
         content = {
             "trial_id": self.trial_id,
@@ -62,8 +63,10 @@ class Checkpoint:
     @staticmethod
     def load(path: str | Path) -> "Checkpoint":
         """Reads tensors and plain values only: a checkpoint runs no code."""
+        with answering(f"checkpoint {path} cannot be opened"):
+            whole = Path(path).read_bytes()
         try:
-            outer = torch.load(path, weights_only=True, map_location="cpu")
+            outer = torch.load(io.BytesIO(whole), weights_only=True, map_location="cpu")
             version = outer["format"] if isinstance(outer, dict) else None
             if version == FORMAT:
                 packed = outer["content"].numpy().tobytes()
@@ -79,7 +82,6 @@ class Checkpoint:
                     results=tuple(_unpacked(result) for result in content["results"]),
                 )
         except (
-            OSError,
             RuntimeError,
             EOFError,
             LookupError,

@@ -8,6 +8,10 @@ class UserError(ValueError):
     """Bad input, told in one sentence: the field, its value, and what to do. Shown without a traceback."""
 
 
+class Unreachable(UserError):
+    """Storage that did not answer, or refused: nothing is known to be wrong with what lies there."""
+
+
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> UserError:
     """The error for a name that does not exist, with the nearest one that does."""
     known = list(known)

@@ -1,11 +1,13 @@
 """Local paths and addresses of object stores, told apart in one place."""
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from pyarrow import ArrowException, fs
 
-from gd_ray.errors import UserError
+from gd_ray.errors import Unreachable, UserError
 
 
 def filesystem_of(address: str) -> tuple[fs.FileSystem, str]:
@@ -14,10 +16,34 @@ def filesystem_of(address: str) -> tuple[fs.FileSystem, str]:
         try:
             filesystem, path = fs.FileSystem.from_uri(address)
         except (OSError, ArrowException) as error:
-            reason = str(error).split("\n")[0].rstrip(".")
-            raise UserError(f"address {address!r} cannot be opened ({reason}); check it and the network.") from error
+            raise UserError(
+                f"address {address!r} cannot be opened ({_reason(error)}); check it and the network."
+            ) from error
         return filesystem, path.rstrip("/")
     return fs.LocalFileSystem(), address.rstrip("/") or "/"
+
+
+def listed(address: str, folder: str, *, recursive: bool = False) -> list[fs.FileInfo]:
+    """What lies in a folder below an address; nothing where there is no such folder."""
+    filesystem, root = filesystem_of(address)
+    selector = fs.FileSelector(f"{root}/{folder}", recursive=recursive, allow_not_found=True)
+    with answering(f"{folder} of {address!r} cannot be listed"):
+        infos: list[fs.FileInfo] = filesystem.get_file_info(selector)
+        return infos
+
+
+@contextmanager
+def answering(failure: str) -> Iterator[None]:
+    """Tells in one sentence that storage did not do what was asked of it."""
+    try:
+        yield
+    except OSError as error:
+        raise Unreachable(f"{failure} ({_reason(error)}); check the address, its access and the network.") from error
+
+
+def _reason(error: Exception) -> str:
+    """The system's few words where there are any; an object store's first line."""
+    return getattr(error, "strerror", None) or str(error).split("\n")[0].rstrip(".")
 
 
 def inside(address: str, path: str) -> str:

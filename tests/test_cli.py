@@ -136,6 +136,25 @@ def test_a_ledger_that_cannot_be_read_is_told(tmp_path):
         assert "has a ledger/smoke.json that cannot be read; 'gd-ray run smoke' with the same options" in done.stderr
 
 
+@pytest.mark.parametrize("command", [("report",), ("run", "smoke", "--results")])
+def test_an_object_store_that_does_not_answer_is_one_sentence(command, monkeypatch, capsys, tmp_path):
+    from trials import cli
+
+    with socket.socket() as closed:  # bound, but nobody listens
+        closed.bind(("127.0.0.1", 0))
+        host = f"127.0.0.1:{closed.getsockname()[1]}"
+        address = f"s3://access:secret@bucket/results?endpoint_override={host}&scheme=http&region=nowhere"
+        monkeypatch.setattr(sys, "argv", ["gd-ray", *command, address])
+        monkeypatch.chdir(tmp_path)
+        with pytest.raises(SystemExit) as stopped:
+            cli.main()
+    assert stopped.value.code == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 1
+    assert f"of {address!r} cannot be listed" in lines[0]
+    assert lines[0].endswith("check the address, its access and the network.")
+
+
 def test_a_cluster_that_does_not_answer_is_told_within_ten_seconds(tmp_path):
     with socket.socket() as mute:  # takes connections, and never says a word
         mute.bind(("127.0.0.1", 0))

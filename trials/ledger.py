@@ -9,10 +9,8 @@ from pathlib import Path
 from typing import Any, Literal
 from uuid import uuid4
 
-from pyarrow import fs
-
 from gd_ray.errors import UserError
-from gd_ray.filesystems import filesystem_of
+from gd_ray.filesystems import answering, filesystem_of, listed
 from trials.progress import Progress, read_all_progress
 from trials.results import finished
 
@@ -91,9 +89,7 @@ def clear_failure(results: str, trial_id: str) -> None:
 
 def read_states(results: str) -> list[TrialState]:
     """Every trial of every experiment that was ever started into this folder."""
-    filesystem, root = filesystem_of(results)
-    files = filesystem.get_file_info(fs.FileSelector(f"{root}/ledger", allow_not_found=True))
-    names = sorted(Path(info.path).stem for info in files if info.path.endswith(".json"))
+    names = sorted(Path(info.path).stem for info in listed(results, "ledger") if info.path.endswith(".json"))
     if not names:
         raise UserError(
             f"results {results!r} holds no experiment; give the folder that 'gd-ray run --results' wrote to."
@@ -148,9 +144,7 @@ def _state(
 
 
 def _failures(results: str) -> dict[str, dict[str, Any]]:
-    filesystem, root = filesystem_of(results)
-    files = filesystem.get_file_info(fs.FileSelector(f"{root}/failures", allow_not_found=True))
-    names = [Path(info.path).name for info in files if info.path.endswith(".json")]
+    names = [Path(info.path).name for info in listed(results, "failures") if info.path.endswith(".json")]
     return {Path(name).stem: failure for name in names if (failure := _read_json(results, f"failures/{name}"))}
 
 
@@ -160,21 +154,22 @@ def _read(results: str, experiment: str) -> dict[str, Any]:
 
 def _read_json(results: str, path: str) -> dict[str, Any]:
     filesystem, root = filesystem_of(results)
-    try:
-        with filesystem.open_input_stream(f"{root}/{path}") as source:
-            content: dict[str, Any] = json.loads(source.read())
-            return content
-    except (FileNotFoundError, ValueError):
-        return {}
-    except OSError as error:  # not to be taken for an empty one, which would be written anew
-        raise UserError(f"results {results!r} cannot be read ({error}); try again.") from error
+    # What storage refuses must not be taken for an empty file, which would be written anew.
+    with answering(f"{path} of results {results!r} cannot be read"):
+        try:
+            with filesystem.open_input_stream(f"{root}/{path}") as source:
+                content: dict[str, Any] = json.loads(source.read())
+                return content
+        except (FileNotFoundError, ValueError):
+            return {}
 
 
 def _write(results: str, path: str, content: dict[str, Any]) -> None:
     filesystem, root = filesystem_of(results)
     target = f"{root}/{path}"
-    filesystem.create_dir(target.rsplit("/", 1)[0], recursive=True)
     temporary = f"{target}.{uuid4().hex}.tmp"
-    with filesystem.open_output_stream(temporary) as file:
-        file.write(json.dumps(content).encode())
-    filesystem.move(temporary, target)
+    with answering(f"{path} of results {results!r} cannot be written"):
+        filesystem.create_dir(target.rsplit("/", 1)[0], recursive=True)
+        with filesystem.open_output_stream(temporary) as file:
+            file.write(json.dumps(content).encode())
+        filesystem.move(temporary, target)

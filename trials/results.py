@@ -26,7 +26,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs
 
-from gd_ray.filesystems import filesystem_of, inside
+from gd_ray.filesystems import filesystem_of, inside, listed
 from gd_ray.results import ROW, StageResult, TrialResult
 from gd_ray.spec import TrialSpec
 
@@ -84,10 +84,8 @@ def file_of(results: str, kind: str, experiment: str, trial_id: str) -> str:
 
 def finished(results: str) -> dict[str, set[str]]:
     """The experiments under which each finished trial's files lie."""
-    filesystem, root = filesystem_of(results)
-    selector = fs.FileSelector(f"{root}/trials", recursive=True, allow_not_found=True)
     found: dict[str, set[str]] = {}
-    for info in filesystem.get_file_info(selector):
+    for info in listed(results, "trials", recursive=True):
         path = Path(info.path)
         if path.suffix == ".parquet" and not path.name.startswith("."):
             found.setdefault(path.stem, set()).add(path.parent.name.removeprefix("experiment="))
@@ -105,7 +103,7 @@ def finished_rows(results: str) -> Iterator[tuple[str, dict[str, Any]]]:
     for trial_id, experiments in finished(results).items():
         filesystem, path = filesystem_of(file_of(results, "trials", min(experiments), trial_id))
         with suppress(OSError, ValueError, KeyError, pa.ArrowException), filesystem.open_input_file(path) as file:
-            yield trial_id, json.loads(pq.read_metadata(file).metadata[ROW.encode()])
+            yield trial_id, json.loads((pq.read_metadata(file).metadata or {})[ROW.encode()])
 
 
 def shared_from_others(results: str, trial_id: str, experiment: str) -> bool:

@@ -58,7 +58,9 @@ def read_manifest(address: str) -> Manifest:
             f"stream {address!r} has no {NAME}: it does not exist or was not finished; make it with 'gd-ray prepare'."
         ) from error
     except (OSError, ValueError) as error:
-        raise UserError(f"stream {address!r} has a {NAME} that cannot be read ({error}); prepare it anew.") from error
+        raise UserError(
+            f"stream {address!r} has a {NAME} that cannot be read ({error}); if it stays so, prepare it anew."
+        ) from error
     manifest = _checked(address, content)
     sizes = {info.path: info.size for info in filesystem.get_file_info([f"{root}/{s.file}" for s in manifest.shards])}
     for shard in manifest.shards:

@@ -190,7 +190,9 @@ class WildStream:
             with filesystem.open_input_file(f"{root}/{file}") as source:
                 return pq.ParquetFile(source).read_row_group(index, columns=[name]).column(0)
         except (OSError, pa.ArrowInvalid) as error:
-            raise UserError(f"stream shard {self.address}/{file} cannot be read ({error}); prepare it anew.") from error
+            raise UserError(
+                f"stream shard {self.address}/{file} cannot be read ({error}); if it stays so, prepare it anew."
+            ) from error
 
     def _group(self, group: int) -> NDArray[np.uint8]:
         file, index, rows, crc = self._groups[group]

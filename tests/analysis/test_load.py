@@ -287,6 +287,17 @@ def test_a_trial_file_without_the_row_in_its_metadata_is_read_all_the_same(folde
     pd.testing.assert_frame_equal(analysis.load(folder).trials, whole)
 
 
+def test_a_file_that_does_not_open_is_no_damaged_one(folder):
+    """It may be as good as ever: reading ends with a sentence, instead of advice to delete it."""
+    path = sorted(Path(folder, "trials", "experiment=table1").iterdir())[0]
+    path.unlink()
+    path.mkdir()
+    with pytest.raises(UserError, match=r"cannot be opened \(Is a directory\)") as error:
+        analysis.load(folder)
+    assert str(path) in str(error.value)
+    assert "elete" not in str(error.value)
+
+
 def test_the_cache_knows_what_changed(folder, monkeypatch):
     load = partial(analysis.load, folder, stage_columns=None)
     plain = load()

@@ -23,7 +23,7 @@ from analysis.settings import settings
 from analysis.streams import stream_finder
 from analysis.trial_figures import confusion_matrix
 from gd_ray.data.pixels import Statistics
-from gd_ray.errors import UserError
+from gd_ray.errors import Unreachable, UserError
 from gd_ray.methods import TABLES, Method
 from gd_ray.spec import TrialSpec
 from gd_ray.wild.manifest import Manifest, Shard
@@ -313,13 +313,21 @@ def test_watching_ends_with_the_experiment(tmp_path):
         refreshes.append(refresh)
         path, results = report.write_report(str(tmp_path), refresh=refresh)
         assert ('http-equiv="refresh"' in path.read_text()) == (refresh is not None)
+        if len(refreshes) == 3:
+            raise Unreachable("storage does not answer for a moment.")
         if len(refreshes) == 2:
             assert "No trial is finished yet" in path.read_text()
             write_made(str(tmp_path), "x", spec, right(0, 0))
         return results
 
     report.watch(write, seconds=1)
-    assert refreshes == [1, 1, 1, None]
+    assert refreshes == [1, 1, 1, 1, None]
+
+    def unreachable(_):
+        raise Unreachable("storage does not answer at all.")
+
+    with pytest.raises(Unreachable):  # at once a wrong address or missing access
+        report.watch(unreachable, seconds=1)
 
 
 def gd_ray(*arguments):
