@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Any
 
+from gd_ray.errors import UserError
+
 _WAITING = 3
 """Tasks that wait for each CPU; the rest of the items stay with the caller."""
 
@@ -68,10 +70,22 @@ def map_with_ray(function: Callable[[Any], Any], items: list[Any]) -> Iterator[A
             (done,), _ = ray.wait(list(running), num_returns=1)
             running.remove(done)
             running |= {task.remote(shared, item) for item in islice(left, 1)}
-            yield ray.get(done)
+            yield _said(done)
     finally:
         for stopped in running:
             ray.cancel(stopped, force=True)
+
+
+def _said(done: Any) -> Any:
+    """What a task gave back; of a user's mistake what it said, without Ray's account of where."""
+    import ray
+
+    try:
+        return ray.get(done)
+    except ray.exceptions.RayTaskError as error:
+        if isinstance(error.cause, UserError):
+            raise error.cause from error
+        raise
 
 
 def _applied(function: Callable[[Any], Any], item: Any) -> Any:

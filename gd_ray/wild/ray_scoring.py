@@ -13,7 +13,7 @@ from typing import Any
 
 from gd_ray.allocator import keep_freed_memory
 from gd_ray.data.pixels import Statistics
-from gd_ray.inference import BATCH
+from gd_ray.errors import UserError
 from gd_ray.network import WideResNet
 from gd_ray.wild.sampling import Candidates, SamplingPlan, merge_candidates
 from gd_ray.wild.scoring import Scorer, unit_candidates
@@ -27,8 +27,6 @@ class ScorerPool:
     scorers: int = 1
     cpus: float = 1.0
     gpus: float = 0.0
-    batch: int = BATCH
-    """Images in one forward pass."""
     units: int = 2
     """Row groups given to a scorer at a time."""
 
@@ -69,6 +67,8 @@ def ray_scorer(pool: ScorerPool) -> Scorer:
             num_gpus=pool.gpus or None,
         )
         for row in dataset.iter_rows():
+            if row["error"]:
+                raise UserError(row["error"])
             found.append(pickle.loads(row["candidates"]))
             on_images(row["images"])
             if len(found) > 8:  # keep memory flat however long the window is
@@ -90,12 +90,18 @@ class _Scorer:
         weights, self.statistics, self.stream, self.plan = ray.get(work)
         device = "cuda" if ray.get_gpu_ids() and torch.cuda.is_available() else "cpu"
         self.previous: WideResNet = pickle.loads(weights).to(device)
-        self.batch = pool.batch
 
     def __call__(self, rows: dict[str, Any]) -> dict[str, list[Any]]:
+        """What is wrong with the stream is told as a row: Ray Data says of an exception only that there was one."""
+        try:
+            return {**self._found(rows), "error": [""]}
+        except UserError as error:
+            return {"candidates": [b""], "images": [0], "error": [str(error)]}
+
+    def _found(self, rows: dict[str, Any]) -> dict[str, list[Any]]:
         units = [unit for packed in rows["unit"] for unit in pickle.loads(packed)]
         found = reduce(
             merge_candidates,
-            (unit_candidates(self.previous, self.statistics, self.stream, self.plan, u, self.batch) for u in units),
+            (unit_candidates(self.previous, self.statistics, self.stream, self.plan, u) for u in units),
         )
         return {"candidates": [pickle.dumps(found)], "images": [sum(len(unit) for unit in units)]}

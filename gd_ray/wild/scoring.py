@@ -5,7 +5,7 @@ from functools import reduce
 from typing import Protocol
 
 from gd_ray.data.pixels import Statistics
-from gd_ray.inference import BATCH, predict
+from gd_ray.inference import predict
 from gd_ray.network import WideResNet
 from gd_ray.wild.sampling import Candidates, SamplingPlan, candidates, merge_candidates
 from gd_ray.wild.stream import Stream, Unit, Window
@@ -44,8 +44,8 @@ def score_in_process(
 
 
 def unit_candidates(
-    previous: WideResNet, statistics: Statistics, stream: Stream, plan: SamplingPlan, unit: Unit, batch: int = BATCH
+    previous: WideResNet, statistics: Statistics, stream: Stream, plan: SamplingPlan, unit: Unit
 ) -> Candidates:
     """The candidates of one unit: read, scored, selected."""
-    logits = predict(previous, stream.load(unit), statistics, batch)
+    logits = predict(previous, stream.load(unit), statistics)
     return candidates(plan, unit.offsets, logits.float().cpu().numpy())

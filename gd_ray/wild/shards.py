@@ -3,7 +3,7 @@
 import errno
 import re
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import reduce
@@ -93,15 +93,12 @@ def cleared_on_failure(out: str) -> Iterator[None]:
 
 @contextmanager
 def plain_errors(out: str) -> Iterator[None]:
-    """A full disk as one sentence, and a user's mistake that a worker met as it was said there."""
+    """A full disk as one sentence."""
     try:
         yield
     except Exception as error:
-        if _cause(error, _no_space):
+        if _no_space(error):
             raise UserError(f"out {out!r} has no space left; free some or choose another folder.") from error
-        told = _cause(error, lambda cause: isinstance(cause, UserError))
-        if told is not None:
-            raise UserError(str(told)) from error
         raise
 
 
@@ -155,12 +152,10 @@ def _clear(filesystem: fs.FileSystem, root: str) -> None:
         filesystem.delete_file(f"{root}/{_UNFINISHED}")
 
 
-def _cause(error: BaseException | None, wanted: Callable[[BaseException], bool]) -> BaseException | None:
-    """The first in a chain of causes that is wanted; Ray wraps what a worker raised."""
-    while error is not None and not wanted(error):
+def _no_space(error: BaseException | None) -> bool:
+    """Whether a full disk is among the causes; Ray wraps what a worker raised."""
+    while error is not None:
+        if isinstance(error, OSError) and (error.errno == errno.ENOSPC or "No space left" in str(error)):
+            return True
         error = error.__cause__ or getattr(error, "cause", None)
-    return error
-
-
-def _no_space(error: BaseException) -> bool:
-    return isinstance(error, OSError) and (error.errno == errno.ENOSPC or "No space left" in str(error))
+    return False

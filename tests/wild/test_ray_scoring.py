@@ -1,6 +1,7 @@
 """The Ray Data pipeline gives the in-process twin's samples, whatever the pool, and survives what may happen."""
 
 import os
+import shutil
 import signal
 import threading
 import time
@@ -10,14 +11,16 @@ import numpy as np
 import pytest
 
 from gd_ray.data.glyphs import STATISTICS
+from gd_ray.errors import UserError
 from gd_ray.network import WideResNet
 from gd_ray.seeding import Purpose, generator
 from gd_ray.spec import TrialSpec
 from gd_ray.wild.external import sample_external_set
-from gd_ray.wild.on_ray import map_in_process
+from gd_ray.wild.on_ray import map_in_process, map_with_ray
 from gd_ray.wild.prepare import prepare
 from gd_ray.wild.ray_scoring import ScorerPool, ray_scorer
 from gd_ray.wild.scoring import score_in_process
+from gd_ray.wild.stream import WildStream
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +74,7 @@ def test_prepare_in_parallel_gives_the_bytes_of_one_process(stream, tmp_path):
         assert Path(stream.address, shard.file).read_bytes() == Path(twin.address, shard.file).read_bytes()
 
 
-@pytest.mark.parametrize("pool", [ScorerPool(scorers=1), ScorerPool(scorers=4, cpus=0.5, units=5, batch=100)])
+@pytest.mark.parametrize("pool", [ScorerPool(scorers=1), ScorerPool(scorers=4, cpus=0.5, units=5)])
 def test_every_pool_gives_the_samples_of_the_in_process_twin_and_counts_every_image(stream, previous, pool):
     told = []
 
@@ -87,8 +90,28 @@ def test_other_rules_give_the_same_too(stream, previous, method, convention):
     options = {"method": method, "convention": convention}
     assert same(
         sampled(previous, stream, score_in_process, **options),
-        sampled(previous, stream, ray_scorer(ScorerPool(scorers=2, units=1, batch=64)), **options),
+        sampled(previous, stream, ray_scorer(ScorerPool(scorers=2, units=1)), **options),
     )
+
+
+def test_a_users_mistake_that_a_task_meets_is_told_as_it_was_said_there(ray):
+    def refuse(item):
+        raise UserError(f"item {item} is too much; take another.")
+
+    with pytest.raises(UserError) as error:
+        list(map_with_ray(refuse, [7]))
+    assert str(error.value) == "item 7 is too much; take another."
+
+
+def test_a_damaged_shard_that_a_scorer_meets_is_named(stream, previous, tmp_path):
+    out = shutil.copytree(stream.address, tmp_path / "damaged")
+    shard = sorted(out.glob("*.parquet"))[1]
+    content = bytearray(shard.read_bytes())
+    content[len(content) // 2] ^= 1
+    shard.write_bytes(content)
+    with pytest.raises(UserError) as error:
+        sampled(previous, WildStream.open(str(out)), ray_scorer(ScorerPool(scorers=1)))
+    assert str(error.value).startswith(f"stream shard {shard} does not match its checksum in row group")
 
 
 def test_a_killed_scorer_is_replaced_and_the_samples_stay(stream, previous, tmp_path):
