@@ -34,7 +34,7 @@ class Convention:
     forgetting_over_all_classes: bool
     """FGT is averaged over all stages with weights relative to all classes, rather than to those seen."""
     fine_tune_from_copy_without_teacher: bool
-    """Fine-tuning without C distils a copy of M just trained, rather than the same references again."""
+    """Fine-tuning without C distils a copy of M just trained in the place of P, rather than P again."""
 
 
 CONVENTIONS: dict[str, Convention] = {

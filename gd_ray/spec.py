@@ -97,7 +97,8 @@ class TrialSpec:
     """'paper' follows the text, 'released' the authors' program."""
     precision: str = "float32"
     """Of the networks while they learn: 'float32', or 'bfloat16' (autocast), which is faster on GPUs that have it and
-    changes results. Scoring and testing never are in bfloat16."""
+    changes results. Scoring and testing never are in bfloat16. On GPUs that have TF32, torch convolves float32 in it
+    unless told otherwise."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.method, Method):

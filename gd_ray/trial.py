@@ -122,13 +122,20 @@ def learned_data(spec: TrialSpec, data: LabelledData) -> Learned:
 
 def _check_device(spec: TrialSpec, device: torch.device | str) -> None:
     try:
-        kind = torch.device(device).type
+        asked = torch.device(device)
     except RuntimeError as error:
         raise UserError(f"device {str(device)!r} is none that torch knows; take 'cpu' or 'cuda'.") from error
-    if kind != "cuda":
+    if asked.type == "cpu":
         return
+    if asked.type != "cuda":
+        raise UserError(f"device {str(device)!r} is none that trials run on; take 'cpu' or 'cuda'.")
     if not torch.cuda.is_available():
         raise UserError(f"device {str(device)!r} is asked for, but this machine has no usable GPU; take 'cpu'.")
+    if asked.index is not None and asked.index >= torch.cuda.device_count():
+        raise UserError(
+            f"device {str(device)!r} is asked for, but this machine has {torch.cuda.device_count()} GPUs, counted from "
+            f"0; take one of them."
+        )
     if spec.precision == "bfloat16" and not torch.cuda.is_bf16_supported(including_emulation=False):
         name = torch.cuda.get_device_name(device)
         raise UserError(f"precision 'bfloat16' is nothing that {name} has; take 'float32'.")

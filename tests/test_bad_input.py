@@ -221,6 +221,8 @@ def test_a_last_stage_that_is_none(tiny_data, stage):
 def test_a_device_that_torch_does_not_know(tiny_data):
     with pytest.raises(UserError, match="device 'gpu' is none that torch knows; take 'cpu' or 'cuda'") as error:
         run_trial(tiny_spec(method="gd"), tiny_data, device="gpu")
+    with pytest.raises(UserError, match="device 'meta' is none that trials run on"):
+        run_trial(tiny_spec(method="gd"), tiny_data, device="meta")
     sentence(error)
 
 

@@ -26,6 +26,8 @@ from gd_ray.wild.tiny_images import TinyRequest, tiny_parts
 _BATCH_NAMES = ("train_data_batch", "val_data", "data_batch")
 _FILES_TOGETHER = 512
 _ROW = SIDE * SIDE * 3
+_BUFFER = 1 << 20
+"""Bytes of a column read at a time, where pyarrow would read all of a row group's at once."""
 
 
 @dataclass(frozen=True)
@@ -188,17 +190,26 @@ class ParquetPart:
     def load(self, places: NDArray[np.int64]) -> Chunk:
         column = _image_column(self.file)
         assert column is not None, "only files with one are parts"
-        contents = self._column(column).combine_chunks().field("bytes").take(places).to_pylist()
+        rows = self._column(column)
+        contents = (rows[place]["bytes"].as_py() for place in places.tolist())
         return decoded(places.tolist(), contents, self._row)
 
     def _column(self, name: str) -> pa.ChunkedArray:
+        """Its own rows only: a row group may hold a million pictures, and those before the part are passed over."""
+        found, passed = [], 0
         try:
-            column = pq.ParquetFile(self.file).read_row_group(self.group, columns=[name]).column(0)
+            file = pq.ParquetFile(self.file, buffer_size=_BUFFER, pre_buffer=False)
+            for batch in file.iter_batches(ROWS, row_groups=[self.group], columns=[name], use_threads=False):
+                first, last = max(0, self.start - passed), min(len(batch), self.start + self.expected - passed)
+                found += [batch.column(0).slice(first, last - first)] if first < last else []
+                passed += len(batch)
+                if passed >= self.start + self.expected:
+                    break
         except (OSError, pa.ArrowInvalid) as error:
             raise UserError(
                 f"source file {str(self.file)!r} cannot be read in row group {self.group} ({error}); copy it again."
             ) from error
-        return column.slice(self.start, self.expected)
+        return pa.chunked_array(found)
 
     def _row(self, place: int) -> str:
         return f"{self.file.name}, row group {self.group}, row {self.start + place}"

@@ -47,12 +47,11 @@ class Words:
     starts: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
     words: tuple[str, ...] = ()
 
-    def of(self, records: NDArray[np.int64]) -> list[str]:
+    def of(self, records: range | NDArray[np.int64]) -> list[str]:
         if self.metadata is None:
             places = np.searchsorted(self.starts, records, side="right") - 1
             return [self.words[place] for place in places.tolist()]
-        table = _mapped(self.metadata, _METADATA)[records, :_WORD]
-        return [_word(row.tobytes()) for row in table]
+        return [_word(row.tobytes()) for row in _read(self.metadata, _METADATA, records)[:, :_WORD]]
 
     def between(self, first: int, last: int) -> "Words":
         """Enough of it for the records from `first` to `last`, to be sent to another process."""
@@ -80,13 +79,16 @@ class TinyPart:
         records = np.asarray(self.records)
         classes: list[str | None] = [None] * len(records)
         if self.words is not None:
-            classes = [word or None for word in self.words.of(records)]
+            classes = [word or None for word in self.words.of(self.records)]
         for place in np.flatnonzero(np.isin(records, self.indexed)).tolist():
             classes[place] = INDEXED
         return Listing(classes, [""] * len(records), [])
 
     def load(self, places: NDArray[np.int64]) -> Chunk:
-        pixels = _mapped(self.file, RECORD)[np.asarray(self.records)[places]]
+        if isinstance(self.records, range):
+            pixels = _read(self.file, RECORD, self.records)[places]
+        else:
+            pixels = _read(self.file, RECORD, self.records[places])
         images = pixels.reshape(-1, 3, SIDE, SIDE).transpose(0, 3, 2, 1)
         return Chunk(np.ascontiguousarray(images), places, [])
 
@@ -150,13 +152,15 @@ def _sample(
 _SAMPLE = 2**31  # apart from the parts' numbers, which seed the shuffle
 
 
-def _mapped(file: Path, width: int) -> NDArray[np.uint8]:
-    """The records of a file, of which only those that are looked at are read: no reading ahead."""
+def _read(file: Path, width: int, records: range | NDArray[np.int64]) -> NDArray[np.uint8]:
+    """Records of a file: a stretch of them in one go, single ones without reading ahead."""
+    if isinstance(records, range):
+        return np.fromfile(file, np.uint8, len(records) * width, offset=records.start * width).reshape(-1, width)
     table = np.memmap(file, np.uint8, mode="r").reshape(-1, width)
     pages = table._mmap  # type: ignore[attr-defined]
     if hasattr(mmap, "MADV_RANDOM"):
         pages.madvise(mmap.MADV_RANDOM)
-    return np.asarray(table)
+    return np.asarray(table[records])
 
 
 def _records(file: Path, width: int) -> int:
@@ -189,7 +193,7 @@ def _read_mat(file: Path) -> tuple[NDArray[np.int64], tuple[str, ...], int]:
 
     try:
         content: dict[str, Any] = loadmat(file)
-        words = tuple(_word(str(np.ravel(cell)[0]).encode()) for cell in np.ravel(content["word"]))
+        words = tuple(_word(str(np.ravel(cell)[0]).encode("latin1", "replace")) for cell in np.ravel(content["word"]))
         counts = np.ravel(content["num_imgs"]).astype(np.int64)
     except Exception as error:  # scipy's readers of damaged files fail with anything
         raise UserError(f"words {str(file)!r} cannot be read ({error}); it needs 'word' and 'num_imgs'.") from error
