@@ -15,9 +15,11 @@ from analysis.drawing import (
     look_of,
     ordered,
     panels_of,
+    seed_numbers,
     seeds_text,
     tidy,
     two_metrics,
+    uneven,
     without_colour,
 )
 from analysis.published import BEST_OOD_RATIO, dataset_title
@@ -67,26 +69,12 @@ def incremental(
         f"incremental-{dataset}-{task_size}",
         f"As classes are added: {dataset_title(dataset)}, task size {task_size}",
         f"Average incremental accuracy (left, higher is better) and average forgetting (right, lower is better) over "
-        f"the stages so far, against the number of trained classes; mean over {seeds_text(n)}{_uneven(trials)}"
+        f"the stages so far, against the number of trained classes; mean over {seeds_text(n)}{uneven(trials, 'line')}"
         f"{', bands of one standard deviation' if with_bands else ''}. Of the paper's methods, solid lines learn with "
         f"external data, dashed ones without. Look for lines that stay high on the left and low on the right to the "
         f"end: a method that only wins early has not stopped forgetting.",
         figure,
     )
-
-
-def _uneven(trials: pd.DataFrame) -> str:
-    """Seeds differ by more than methods do, so that lines over different seeds must not be compared."""
-    seeds = trials.groupby("method", observed=True)["seed"].apply(lambda values: tuple(sorted(values)))
-    fewer = seeds[seeds != max(seeds, key=len)]
-    if fewer.empty:
-        return ""
-    names = ", ".join(f"{label_of(trials, str(m))} only {_numbers(found)}" for m, found in fewer.items())
-    return f" where they are finished (not yet for all: {names}; compare no line with those)"
-
-
-def _numbers(seeds: tuple[int, ...]) -> str:
-    return f"{'seed' if len(seeds) == 1 else 'seeds'} {', '.join(map(str, seeds))}"
 
 
 def improvement(trials: pd.DataFrame, dataset: str, convention: str) -> Picture | None:
@@ -149,9 +137,9 @@ def improvement(trials: pd.DataFrame, dataset: str, convention: str) -> Picture 
         f"improvement-{dataset}",
         f"What external data change: {dataset_title(dataset)}",
         "Each arrow goes from a method without external data (marker) to the same method with it (head), at every task "
-        f"size, over the seeds that both have (of {_numbers(tuple(seeds))}); a marker without an arrow hardly changes. "
-        "Look for long arrows: up in ACC and down in FGT. The paper finds short ones for LwF, DR and E2E and long ones "
-        "for GD.",
+        f"size, over the seeds that both have (of {seed_numbers(tuple(seeds))}); a marker without an arrow hardly "
+        "changes. Look for long arrows: up in ACC and down in FGT. The paper finds short ones for LwF, DR and E2E and "
+        "long ones for GD.",
         figure,
     )
 
@@ -277,7 +265,8 @@ def paired_slopes(trials: pd.DataFrame, dataset: str, convention: str) -> Pictur
         )
         for k, (seed, values) in enumerate(wide.iterrows()):
             colour = OTHER_COLOURS[k % len(OTHER_COLOURS)] if len(seeds) <= 7 else "#0072B2"
-            axes.plot(range(len(chosen)), values, "o-", color=colour, alpha=0.8, label=f"seed {seed}", linewidth=1.3)
+            name = f"seed {seed}" if len(seeds) <= 7 else "each seed"
+            axes.plot(range(len(chosen)), values, "o-", color=colour, alpha=0.8, label=name, linewidth=1.3)
         whole = wide.dropna()
         if len(whole) > 1:
             axes.plot(range(len(chosen)), whole.mean(), color="#000000", linewidth=2.4, label="mean of whole lines")

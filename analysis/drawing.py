@@ -87,3 +87,17 @@ def two_metrics(convention: str) -> tuple[tuple[str, str], tuple[str, str]]:
 
 def seeds_text(n: int) -> str:
     return "one seed" if n == 1 else f"{n} seeds"
+
+
+def uneven(trials: pd.DataFrame, what: str) -> str:
+    """Seeds differ by more than methods do, so that means over different seeds must not be compared."""
+    seeds = trials.groupby("method", observed=True)["seed"].apply(lambda values: tuple(sorted(values)))
+    fewer = seeds[seeds != max(seeds, key=len)]
+    if fewer.empty:
+        return ""
+    names = ", ".join(f"{label_of(trials, str(m))} only {seed_numbers(found)}" for m, found in fewer.items())
+    return f" where they are finished (not yet for all: {names}; compare no {what} with those)"
+
+
+def seed_numbers(seeds: tuple[int, ...]) -> str:
+    return f"{'seed' if len(seeds) == 1 else 'seeds'} {', '.join(map(str, seeds))}"

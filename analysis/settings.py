@@ -14,9 +14,9 @@ _VALIDATION = "the validation split"
 _DEFAULTS = {field.name: field.default for field in fields(TrialSpec)}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Setting:
-    """Trials with the same settings."""
+    """Trials with the same settings. Two are the same only where they are one: frames have no plain equality."""
 
     label: str
     """Where these settings are not the paper's."""
@@ -106,7 +106,7 @@ def _same(value: object, default: object) -> bool:
 
 def _text(value: object) -> str:
     if isinstance(value, float):
-        return "all" if pd.isna(value) else f"{value:g}"
+        return "all" if pd.isna(value) else f"{value:.12g}"
     return str(value)
 
 

@@ -111,7 +111,7 @@ def sign_flip_test(differences: ArrayLike) -> float:
     """
     values = np.asarray(differences, float)
     n = len(values)
-    if n == 0:
+    if n == 0 or not np.isfinite(values).all():
         return float("nan")
     signs, extra = _signs(n)
     sums = np.abs(signs @ values)

@@ -7,7 +7,7 @@ from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from analysis.curves import accuracy_matrix
-from analysis.drawing import Picture, label_of, ordered, panels_of, plain, tidy
+from analysis.drawing import Picture, label_of, ordered, panels_of, plain, tidy, uneven
 from analysis.published import dataset_title
 from analysis.results import Results
 from analysis.settings import uses_external
@@ -63,7 +63,8 @@ def accuracy_heat_maps(results: Results, trials: pd.DataFrame, dataset: str) -> 
     return Picture(
         f"accuracy-{dataset}",
         f"Accuracy on each task after each stage: {dataset_title(dataset)}, task size {size}",
-        "Row s is the model after stage s, column r the test images of task r; mean over seeds. The diagonal is a task "
+        "Row s is the model after stage s, column r the test images of task r; mean over seeds"
+        f"{uneven(rows[rows['method'].isin(methods)], 'panel')}. The diagonal is a task "
         "just learned. Look down a column to see it being forgotten, and for a last row that is even: a bright last "
         "column and dark others mean a model biased to its newest task.",
         figure,

@@ -84,6 +84,7 @@ def test_sign_flips_are_counted_exactly():
     assert own.sign_flip_test([1, 2, 3]) == 0.25
     assert own.sign_flip_test([1, -1]) == 1.0
     assert own.sign_flip_test([0, 0, 0]) == 1.0
+    assert np.isnan(own.sign_flip_test([1, np.nan]))
     values = RNG.normal(0.5, size=9)
     sums = [abs(sum(s * v for s, v in zip(signs, values, strict=True))) for signs in product((1, -1), repeat=9)]
     plain = np.mean([total >= abs(values.sum()) - 1e-12 for total in sums])

@@ -194,6 +194,14 @@ def test_the_validation_split_is_never_averaged_with_reported_trials(tmp_path):
     assert "whether they are reported or for validation" in mixed_note([reported, validation])
 
 
+def test_settings_that_differ_in_the_last_digits_are_told_apart(tmp_path):
+    for factor in (0.3333333, 0.33333333):
+        write_made(str(tmp_path), "x", made_spec("gd", 0, epoch_factor=factor), lambda stage, task: 90)
+    found = settings(analysis.load(str(tmp_path)))
+    assert [found.index(setting) for setting in found] == [0, 1]
+    assert len({setting.label for setting in found}) == 2
+
+
 def test_mixed_settings_are_never_averaged(folder):
     write(folder, "gd", 0, (10, 10), convention="released")
     write(folder, "gd", 1, (20, 20), learning_rate=0.5)
