@@ -155,6 +155,15 @@ def test_an_object_store_that_does_not_answer_is_one_sentence(command, monkeypat
     assert lines[0].endswith("check the address, its access and the network.")
 
 
+@pytest.mark.parametrize("address", [(), ("--address", "auto")])
+def test_a_ray_address_for_jobs_is_no_clusters_own(tmp_path, monkeypatch, address):
+    monkeypatch.setenv("RAY_ADDRESS", "http://head:8265")
+    done = gd_ray("run", "smoke", *address, cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr.startswith("gd-ray: RAY_ADDRESS 'http://head:8265' is no cluster's own address; unset it")
+    assert done.stderr.count("\n") == 1
+
+
 def test_a_cluster_that_does_not_answer_is_told_within_ten_seconds(tmp_path):
     with socket.socket() as mute:  # takes connections, and never says a word
         mute.bind(("127.0.0.1", 0))

@@ -17,7 +17,7 @@ from trials.options import Cluster, Share, fitted, named
     ],
 )
 def test_defaults_fit_what_the_cluster_has(asked, nodes, share):
-    assert fitted(Cluster(**asked), nodes) == share
+    assert fitted(Cluster(**asked), nodes, [1_000_000]) == share
 
 
 @pytest.mark.parametrize(
@@ -30,8 +30,20 @@ def test_defaults_fit_what_the_cluster_has(asked, nodes, share):
 )
 def test_what_does_not_fit_is_refused(asked, says):
     with pytest.raises(UserError) as error:
-        fitted(Cluster(**asked), [{"CPU": 1.5}, {"CPU": 1.5}])
+        fitted(Cluster(**asked), [{"CPU": 1.5}, {"CPU": 1.5}], [1_000_000])
     assert says in str(error.value)
+
+
+@pytest.mark.parametrize("windows", [[], [9_999]])
+def test_trials_without_scorers_may_take_all_that_there_is(windows):
+    """They learn without external data, or score windows so small that no scorer pays."""
+    assert fitted(Cluster(gpus=1), [{"CPU": 2, "GPU": 1}], windows).gpus == 1
+    assert fitted(Cluster(cpus=2), [{"CPU": 2}], windows).cpus == 2
+    with pytest.raises(UserError, match="but the cluster has 2"):
+        fitted(Cluster(cpus=3), [{"CPU": 2}], windows)
+    if windows:
+        with pytest.raises(UserError, match="ask for 4 CPUs for a trial and its scorers"):
+            fitted(Cluster(cpus=2, scorers=1), [{"CPU": 2}], windows)
 
 
 @pytest.mark.parametrize(
@@ -52,10 +64,10 @@ def test_what_does_not_fit_is_refused(asked, says):
 )
 def test_pieces_must_fit_on_machines_and_not_only_in_all(asked, nodes, fits):
     if fits:
-        fitted(Cluster(**asked), nodes)
+        fitted(Cluster(**asked), nodes, [1_000_000])
     else:
         with pytest.raises(UserError, match="do not fit on the machines of the cluster together; lower them"):
-            fitted(Cluster(**asked), nodes)
+            fitted(Cluster(**asked), nodes, [1_000_000])
 
 
 @pytest.mark.parametrize(
@@ -81,8 +93,8 @@ def test_places_by_name():
 
 
 def test_short_windows_are_scored_by_the_trial_itself_unless_asked_otherwise():
-    share = fitted(Cluster(), [{"CPU": 2}])
+    share = fitted(Cluster(), [{"CPU": 2}], [1_000_000])
     assert share.scorers_for(1_000_000) == share.scorers_for(10_000) == 1
     assert share.scorers_for(9_999) == 0
-    assert fitted(Cluster(scorers=2), [{"CPU": 2}]).scorers_for(200) == 2
-    assert fitted(Cluster(scorers=0), [{"CPU": 2}]).scorers_for(1_000_000) == 0
+    assert fitted(Cluster(scorers=2), [{"CPU": 2}], [1_000_000]).scorers_for(200) == 2
+    assert fitted(Cluster(scorers=0), [{"CPU": 2}], [1_000_000]).scorers_for(1_000_000) == 0

@@ -1,6 +1,7 @@
 """Where trials run and what each gets, as the command line takes it."""
 
 import math
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import tyro
@@ -20,12 +21,14 @@ class Cluster:
     """Where trials run and what each gets."""
 
     address: str | None = None
-    """Of a running Ray cluster, such as 'auto' or host:6379; a Ray of its own on this machine without it."""
+    """Of a running Ray cluster, such as 'auto' or host:6379. Without it, the cluster that RAY_ADDRESS names, or a Ray
+    of its own on this machine."""
     storage: str = "storage"
     """Folder for checkpoints, first models and logs; on several machines one that all of them share."""
     cpus: float | None = None
-    """CPUs of a trial; torch uses as many threads (at least one). Without it, half a CPU for the trial and half for
-    its scorer, which take turns; less where a machine's GPUs carry more trials than it has CPUs."""
+    """CPUs of a trial; torch uses as many threads (at least one), and a trial with neither GPU nor scorer has at least
+    one CPU. Without it, half a CPU for the trial and half for its scorer, which take turns; less where a machine's GPUs
+    carry more trials than it has CPUs."""
     gpus: float | None = None
     """GPUs of a trial; a fraction lets several share one. Without it, a quarter where the cluster has GPUs."""
     scorers: int | None = None
@@ -73,14 +76,21 @@ class Share:
 
     def scorers_for(self, window: int) -> int:
         """Scorers of a trial with windows of that many images."""
-        return self.scorers if self.scorers is not None else int(window >= _POOL_PAYS)
+        return _scorers(self.scorers, window)
 
 
-def fitted(cluster: Cluster, nodes: list[dict[str, float]]) -> Share:
-    """What was asked for, completed to fit the machines of a cluster; a sentence where it cannot fit."""
+def _scorers(asked: int | None, window: int) -> int:
+    return asked if asked is not None else int(window >= _POOL_PAYS)
+
+
+def fitted(cluster: Cluster, nodes: list[dict[str, float]], windows: Collection[int]) -> Share:
+    """What was asked for, completed to fit the machines of a cluster; a sentence where it cannot fit.
+
+    `windows` are those of the trials that learn with external data: the others have no scorers.
+    """
     most_gpus = max(node.get("GPU", 0.0) for node in nodes)
     gpus = cluster.gpus if cluster.gpus is not None else (_GPU_SHARE if most_gpus else 0.0)
-    scorers = 1 if cluster.scorers is None else cluster.scorers
+    scorers = max((_scorers(cluster.scorers, window) for window in windows), default=0)
     scorer_gpus = cluster.scorer_gpus if cluster.scorer_gpus is not None else gpus
     cpus = cluster.cpus if cluster.cpus is not None else _cpu_share(nodes, gpus + scorers * scorer_gpus)
     scorer_cpus = cluster.scorer_cpus if cluster.scorer_cpus is not None else cpus

@@ -78,7 +78,8 @@ def run_experiment(
     if not open_jobs:
         write_ledger(results, name, storage, rows, command)
         return []
-    given = fitted(cluster, _connect(cluster.address))
+    windows = {job.spec.window for job in open_jobs if job.spec.rules.external}
+    given = fitted(cluster, _connect(cluster.address), windows)
     with _terminated_as_interrupted():
         for note in check_jobs(open_jobs):
             console.print(f"Note: {note}", markup=False, highlight=False, soft_wrap=True)
@@ -150,8 +151,9 @@ def _connect(address: str | None) -> list[dict[str, float]]:
     import ray
     from ray._raylet import Config  # type: ignore[attr-defined]
 
-    from gd_ray.wild.on_ray import start_ray
+    from gd_ray.wild.on_ray import check_environment, start_ray
 
+    check_environment(address)
     os.environ.update(RAY_AIR_NEW_OUTPUT="0", TUNE_DISABLE_AUTO_CALLBACK_LOGGERS="1")
     if address is not None and not ray.is_initialized():
         _check_answers(address)

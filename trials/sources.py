@@ -40,7 +40,7 @@ class Places:
             raise UserError(f"{error} If it lies elsewhere, name its folder with --data {name}=FOLDER.") from error
 
     def stream_address(self, name: str) -> str:
-        """Where a stream lies; glyphs:N is made on demand, in the storage."""
+        """Where a stream lies; glyphs:N is made on demand, in the storage or another folder."""
         made = f"{self.storage}/streams/{name.replace(':', '-')}"
         return self._place(self.streams.get(name, made if name.startswith("glyphs:") else f"streams/{name}"))
 
@@ -51,7 +51,7 @@ class Places:
         from gd_ray.wild.stream import WildStream
 
         address = self.stream_address(name)
-        if name.startswith("glyphs:") and not Path(address, "manifest.json").exists():
+        if name.startswith("glyphs:") and "://" not in address and not Path(address, "manifest.json").exists():
             _make(name, address)
         try:
             return WildStream.open(address)

@@ -24,9 +24,20 @@ def start_ray(**options: Any) -> None:
 
     if ray.is_initialized():
         return
+    check_environment(options.get("address"))
     if "address" not in options and "RAY_ADDRESS" not in os.environ:  # a submitted job finds its cluster there
         options = {"address": "local", "include_dashboard": False, **options}
     ray.init(log_to_driver=False, logging_level=logging.ERROR, **options)
+
+
+def check_environment(address: str | None) -> None:
+    """Refuses a RAY_ADDRESS that Ray's job tools understand, but Ray itself does not, where it would be used."""
+    named = os.environ.get("RAY_ADDRESS", "")
+    if "://" in named and address in (None, "auto"):
+        raise UserError(
+            f"RAY_ADDRESS {named!r} is no cluster's own address; unset it for this command, or set it to host:6379 as "
+            f"'ray start --head' printed it."
+        )
 
 
 def bind_to_trial() -> None:
