@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import PurePosixPath
@@ -170,9 +170,21 @@ def _joined(tables: list[pa.Table]) -> pa.Table:
 
 def read_json_files(results: str, folder: str) -> dict[str, dict[str, Any]]:
     """The JSON objects of a folder by file name; what cannot be read is left out."""
+    return {path.stem: content for path, content in _json_files(results, folder)}
+
+
+def read_ledgers(results: str) -> dict[str, list[dict[str, Any]]]:
+    """What each experiment's runs wrote of themselves, in the order of their starts."""
+    runs = sorted(_json_files(results, "ledger"), key=lambda run: float(run[1].get("time", 0)))
+    found: dict[str, list[dict[str, Any]]] = {}
+    for path, content in runs:
+        found.setdefault(path.parent.name.removeprefix("experiment="), []).append(content)
+    return found
+
+
+def _json_files(results: str, folder: str) -> Iterator[tuple[PurePosixPath, dict[str, Any]]]:
     filesystem, _ = filesystem_of(results)
-    found = {}
-    for info in listed(results, folder):
+    for info in listed(results, folder, recursive=True):
         if not info.path.endswith(".json"):
             continue
         try:
@@ -181,5 +193,4 @@ def read_json_files(results: str, folder: str) -> dict[str, dict[str, Any]]:
         except (OSError, ValueError):
             continue
         if isinstance(content, dict):
-            found[PurePosixPath(info.path).stem] = content
-    return found
+            yield PurePosixPath(info.path), content

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from analysis.counts import COUNTS, concatenated, stages_from_counts
 from analysis.curves import METRICS, accuracy_matrix, curves
-from analysis.files import Filters, once, read_json_files, read_tables, trial_files
+from analysis.files import Filters, once, read_json_files, read_ledgers, read_tables, trial_files
 from analysis.trial_file import TrialFile
 from gd_ray.errors import UserError, unknown_name
 from gd_ray.methods import Method
@@ -155,7 +155,7 @@ def load(
     address = str(path)
     found = trial_files(address, "trials", experiment)
     of_stages = trial_files(address, "stages", experiment)
-    ledgers = read_json_files(address, "ledger")
+    ledgers = read_ledgers(address)
     if not found and not of_stages:
         names = sorted({file.experiment for file in trial_files(address, "stages")} | set(ledgers))
         if not names:
@@ -183,7 +183,9 @@ def load(
         trials=trials.assign(collapsed=_collapsed(trials, _final_accuracy(address, trials, stage_files))),
         experiments={name: tuple(dict.fromkeys(ids)) for name, ids in experiments.items()},
         expected=_expected(address, ledgers, set(done) - {file.trial_id for file in unreadable}, started),
-        storage=tuple(dict.fromkeys(str(ledger["storage"]) for ledger in ledgers.values() if "storage" in ledger)),
+        storage=tuple(
+            dict.fromkeys(str(run["storage"]) for runs in ledgers.values() for run in runs if "storage" in run)
+        ),
         class_names={
             name: tuple(map(str, content.get("names", ())))
             for name, content in read_json_files(address, "classes").items()
@@ -192,7 +194,10 @@ def load(
         stage_files=stage_files,
         stage_columns=None if stage_columns is None else tuple(dict.fromkeys([*STAGE_COLUMNS, *stage_columns])),
         unreadable=tuple(unreadable),
-        commands={name: tuple(map(str, ledger.get("commands", ()))) for name, ledger in ledgers.items()},
+        commands={
+            name: tuple(dict.fromkeys(str(run["command"]) for run in runs if run.get("command")))
+            for name, runs in ledgers.items()
+        },
     )
 
 
@@ -248,15 +253,19 @@ def _collapsed(trials: pd.DataFrame, final_accuracy: NDArray[np.float64]) -> NDA
     return collapsed
 
 
-def _expected(address: str, ledgers: dict[str, dict[str, Any]], done: set[str], started: set[str]) -> pd.DataFrame:
+def _expected(
+    address: str, ledgers: dict[str, list[dict[str, Any]]], done: set[str], started: set[str]
+) -> pd.DataFrame:
     """The trials of the ledgers with their state: done, failed, started or waiting."""
     columns = ["experiment", "trial_id", "method", "dataset", "task_size", "seed", "stages", "state", "error", "log"]
-    rows = [
-        {"experiment": name, **{key: row.get(key) for key in columns[1:7]}}
-        for name, ledger in ledgers.items()
-        for row in ledger.get("trials", [])
+    known = {
+        (name, row["trial_id"]): {"experiment": name, **{key: row.get(key) for key in columns[1:7]}}
+        for name, runs in ledgers.items()
+        for run in runs
+        for row in run.get("trials", [])
         if isinstance(row, dict) and "trial_id" in row
-    ]
+    }
+    rows = list(known.values())
     failures = read_json_files(address, "failures")
     for row in rows:
         failure = failures.get(str(row["trial_id"]), {})

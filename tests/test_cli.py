@@ -128,12 +128,16 @@ def test_an_interruption_promises_only_what_is_true(monkeypatch, capsys, command
 
 
 def test_a_ledger_that_cannot_be_read_is_told(tmp_path):
-    (tmp_path / "ledger").mkdir()
+    folder = tmp_path / "ledger" / "experiment=smoke"
+    folder.mkdir(parents=True)
     for content in ("{", "{}"):
-        (tmp_path / "ledger" / "smoke.json").write_text(content)
+        (folder / "0123.json").write_text(content)
         done = gd_ray("status", str(tmp_path))
         assert done.returncode == 2
-        assert "has a ledger/smoke.json that cannot be read; 'gd-ray run smoke' with the same options" in done.stderr
+        assert (
+            "has a ledger/experiment=smoke/0123.json that cannot be read; delete it, and 'gd-ray run smoke'"
+            in done.stderr
+        )
 
 
 @pytest.mark.parametrize("command", [("report",), ("run", "smoke", "--results")])

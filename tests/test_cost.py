@@ -5,7 +5,7 @@ from tiny import tiny_spec
 
 from gd_ray.methods import METHODS
 from gd_ray.trial import run_trial
-from trials.cost import first_share, total_work, trial_cost
+from trials.cost import shares_done, total_work, trial_cost
 from trials.plan import to_compute
 
 pytestmark = pytest.mark.usefixtures("small_inference")
@@ -41,4 +41,4 @@ def test_a_plan_counts_a_shared_first_model_once():
     assert stages.count(1) == 2 * 2 * 2  # plain and calibrated, two seeds; training and evaluation
     cost = trial_cost(specs[0], 8, 4)
     rest = total_work([step for step in cost if step.stage > 1])
-    assert first_share(cost) == pytest.approx(1 - rest / total_work(cost))
+    assert shares_done(cost)[0] == pytest.approx(1 - rest / total_work(cost))

@@ -9,12 +9,14 @@ from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 
+import pyarrow as pa
 import pytest
 from rich.console import Console
 
 from trials.cost import StepCost
 from trials.ledger import TrialState, read_states, seconds_left, write_failure, write_ledger
 from trials.progress import Progress, TakenOver, progress_file, read_all_progress, telling, wait_for_turn
+from trials.results import file_of, write_atomically
 from trials.summary import status_table
 from trials.view import duration, live_view, running_table, summary
 
@@ -78,7 +80,7 @@ def test_views_of_an_experiment(tmp_path):
         "seed": 0,
         "stages": 4,
         "work": 100.0,
-        "first_share": 0.1,
+        "shares": [0.1, 0.4, 0.7, 1.0],
         "first_model": "shared",
     }
     write_ledger(results, "mine", storage, [{**row, "trial_id": name} for name in ("runs", "failed", "waits")])
@@ -100,6 +102,35 @@ def test_views_of_an_experiment(tmp_path):
     assert " ".join(line.split()) == "gd, glyphs, task size 5, seed 0 stage 2 of 4, model 321 50% 50 s"
     file.write_text(json.dumps({**vars(now), "time": time.time() - 1000}))  # its process is gone
     assert read_states(results)[0].state == "waiting"
+
+
+def test_what_lies_before_a_checkpoint_is_done(tmp_path):
+    results, storage = str(tmp_path / "results"), str(tmp_path / "storage")
+    shares = [0.1, 0.4, 0.7, 1.0]
+    row = {"trial_id": "half", "method": "gd", "dataset": "glyphs", "task_size": 2, "seed": 0, "stages": 4}
+    write_ledger(results, "mine", storage, [{**row, "work": 100.0, "shares": shares, "first_model": "none"}])
+    checkpoint = tmp_path / "storage" / "checkpoints" / "half.pt"
+    checkpoint.parent.mkdir(parents=True)
+    for stages in (1, 2, 3):
+        rows = pa.table({"stage": [stage for stage in range(1, stages + 1) for _ in range(stage)]})
+        write_atomically(rows, file_of(results, "stages", "mine", "half"))
+        checkpoint.unlink(missing_ok=True)
+        assert [state.work_done for state in read_states(results)] == [0.0]  # rows alone continue nothing
+        checkpoint.touch()
+        assert [state.work_done for state in read_states(results)] == [100 * shares[stages - 1]]
+
+
+def test_runs_that_start_at_once_or_store_elsewhere_are_all_known(tmp_path):
+    results, old, new = (str(tmp_path / name) for name in ("results", "old", "new"))
+    row = {"method": "gd", "dataset": "glyphs", "task_size": 2, "seed": 0, "stages": 4, "work": 100.0}
+    rows = {name: {**row, "trial_id": name, "shares": [0.1, 0.4, 0.7, 1.0]} for name in ("one", "both", "two")}
+    for storage, wanted in ((old, ("one", "both")), (new, ("both", "two")), (new, ("both", "two"))):
+        write_ledger(results, "mine", storage, [rows[name] for name in wanted], "gd-ray run")
+    file = progress_file(old, "both")
+    file.parent.mkdir(parents=True)
+    file.write_text(json.dumps(vars(Progress(stage=2, step="model", share=0.5, time=time.time()))))
+    states = {state.trial_id: state.state for state in read_states(results)}
+    assert states == {"one": "waiting", "both": "running", "two": "waiting"}
 
 
 def test_in_a_pipe_a_line_now_and_then_and_on_a_terminal_a_picture():

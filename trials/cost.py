@@ -43,9 +43,10 @@ def total_work(cost: list[StepCost]) -> float:
     return sum(step.work for step in cost)
 
 
-def first_share(cost: list[StepCost]) -> float:
-    """The share of a trial's work that lies in its first stage, whose model trials may share."""
-    return total_work([step for step in cost if step.stage == 1]) / total_work(cost)
+def shares_done(cost: list[StepCost]) -> list[float]:
+    """The share of a trial's work that is done after each of its stages."""
+    stages = range(1, cost[-1].stage + 1)
+    return [total_work([step for step in cost if step.stage <= stage]) / total_work(cost) for stage in stages]
 
 
 def share_done(cost: list[StepCost], stage: int, step: str, done: int, total: int) -> float:

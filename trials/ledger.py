@@ -1,8 +1,9 @@
 """What a results folder knows of an experiment: which trials belong to it, and how each of them stands."""
 
+import hashlib
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +13,7 @@ from uuid import uuid4
 from gd_ray.errors import UserError
 from gd_ray.filesystems import answering, filesystem_of, listed
 from trials.progress import Progress, read_all_progress
-from trials.results import finished
+from trials.results import finished, stages_written
 
 State = Literal["done", "running", "failed", "waiting"]
 _STALE = 120.0
@@ -64,12 +65,14 @@ def seconds_left(states: list[TrialState]) -> float | None:
 def write_ledger(
     results: str, experiment: str, storage: str, trials: list[dict[str, Any]], command: str | None = None
 ) -> None:
-    """Adds the trials, and the command that wants them, to what is known of the experiment."""
-    old = _read(results, experiment)
-    known = {row["trial_id"]: row for row in [*old.get("trials", []), *trials]}
-    commands = dict.fromkeys([*old.get("commands", []), *([command] if command else [])])
-    content = {"storage": storage, "trials": list(known.values()), "commands": list(commands)}
-    _write(results, f"ledger/{experiment}.json", content)
+    """Adds the trials, and the command that wants them, to what is known of the experiment.
+
+    Each run has a file of its own, for two may start at once; the same run again, later, has the same one.
+    """
+    content = {"storage": storage, "trials": trials, "command": command}
+    digest = hashlib.sha256(json.dumps([storage, command, [row["trial_id"] for row in trials]]).encode()).hexdigest()
+    path = f"ledger/experiment={experiment}/{digest[:16]}.json"
+    _write(results, path, {**content, "time": time.time()})
 
 
 def write_class_names(results: str, dataset: str, names: Sequence[str]) -> None:
@@ -89,21 +92,33 @@ def clear_failure(results: str, trial_id: str) -> None:
 
 def read_states(results: str) -> list[TrialState]:
     """Every trial of every experiment that was ever started into this folder."""
-    names = sorted(Path(info.path).stem for info in listed(results, "ledger") if info.path.endswith(".json"))
-    if not names:
+    files = sorted(info.path for info in listed(results, "ledger", recursive=True) if info.path.endswith(".json"))
+    if not files:
         raise UserError(
             f"results {results!r} holds no experiment; give the folder that 'gd-ray run --results' wrote to."
         )
-    states = []
-    for name in names:
-        content = _read(results, name)
-        if "storage" not in content or not isinstance(content.get("trials"), list):
+    runs = []
+    for file in map(Path, files):
+        experiment, place = file.parent.name.removeprefix("experiment="), f"ledger/{file.parent.name}/{file.name}"
+        content = _read_json(results, place)
+        if not {"storage", "trials", "time"} <= content.keys():
             raise UserError(
-                f"results {results!r} has a ledger/{name}.json that cannot be read; 'gd-ray run {name}' with the same "
-                f"options writes it anew."
+                f"results {results!r} has a {place} that cannot be read; delete it, and 'gd-ray run {experiment}' with "
+                f"the same options writes it anew."
             )
-        states += states_of(results, name, content["storage"], content["trials"])
-    return states
+        runs.append((experiment, content["time"], content["storage"], content["trials"]))
+    known: dict[tuple[str, str], TrialState] = {}
+    for experiment, _, storage, trials in sorted(runs, key=lambda run: run[:2]):
+        for state in states_of(results, experiment, storage, trials):
+            key = experiment, state.trial_id
+            # Runs with different storages may want one trial: the one that is further tells of it.
+            if key not in known or _rank(state) > _rank(known[key]):
+                known[key] = state
+    return list(known.values())
+
+
+def _rank(state: TrialState) -> tuple[bool, float]:
+    return state.state == "running", state.work_done
 
 
 def states_of(results: str, experiment: str, storage: str, trials: list[dict[str, Any]]) -> list[TrialState]:
@@ -113,9 +128,17 @@ def states_of(results: str, experiment: str, storage: str, trials: list[dict[str
     running = {
         trial_id: progress for trial_id, progress in read_all_progress(storage).items() if now - progress.time < _STALE
     }
-    first_models = {path.stem for path in Path(storage, "first-models").glob("*.pt")}
+    first_models, kept = (
+        {path.stem for path in Path(storage, folder).glob("*.pt")} for folder in ("first-models", "checkpoints")
+    )
+
+    def stages_done(row: dict[str, Any]) -> int:
+        """Of a trial that does not run: those before its checkpoint, or the first where its first model is there."""
+        stages = stages_written(results, experiment, row["trial_id"]) if row["trial_id"] in kept else 0
+        return stages or int(row.get("first_model") in first_models)
+
     return [
-        _state(experiment, row, row["trial_id"] in done, running.get(row["trial_id"]), failed, first_models)
+        _state(experiment, row, row["trial_id"] in done, running.get(row["trial_id"]), failed, stages_done)
         for row in trials
     ]
 
@@ -126,9 +149,8 @@ def _state(
     done: bool,
     progress: Progress | None,
     failed: dict[str, dict[str, Any]],
-    first_models: set[str],
+    stages_done: Callable[[dict[str, Any]], int],
 ) -> TrialState:
-    """A trial that does not run has done its first stage where the first model that it needs is there."""
     fields = {key: row[key] for key in ("trial_id", "method", "dataset", "task_size", "seed", "stages", "work")}
     known = {"experiment": experiment, **fields}
     if done:
@@ -137,7 +159,7 @@ def _state(
         detail = f"stage {progress.stage} of {row['stages']}, {progress.step}" if progress.stage else "starting"
         made = row["work"] * progress.share
         return TrialState(**known, state="running", work_done=made, detail=detail, progress=progress)
-    made = row["work"] * row["first_share"] if row.get("first_model") in first_models else 0.0
+    made = row["work"] * [0.0, *row["shares"]][stages_done(row)]
     if failure := failed.get(row["trial_id"]):
         return TrialState(**known, state="failed", work_done=made, detail=f"{failure['error']} ({failure['log']})")
     return TrialState(**known, state="waiting", work_done=made)
@@ -146,10 +168,6 @@ def _state(
 def _failures(results: str) -> dict[str, dict[str, Any]]:
     names = [Path(info.path).name for info in listed(results, "failures") if info.path.endswith(".json")]
     return {Path(name).stem: failure for name in names if (failure := _read_json(results, f"failures/{name}"))}
-
-
-def _read(results: str, experiment: str) -> dict[str, Any]:
-    return _read_json(results, f"ledger/{experiment}.json")
 
 
 def _read_json(results: str, path: str) -> dict[str, Any]:

@@ -11,6 +11,7 @@ Under RESULTS/ each kind of row has a folder, cut by experiment, with one file p
 """
 
 import json
+import math
 import platform
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
@@ -90,6 +91,14 @@ def finished(results: str) -> dict[str, set[str]]:
         if path.suffix == ".parquet" and not path.name.startswith("."):
             found.setdefault(path.stem, set()).add(path.parent.name.removeprefix("experiment="))
     return found
+
+
+def stages_written(results: str, experiment: str, trial_id: str) -> int:
+    """The stages of a trial whose rows are there; 0 where none can be read."""
+    filesystem, path = filesystem_of(file_of(results, "stages", experiment, trial_id))
+    with suppress(OSError, pa.ArrowException), filesystem.open_input_file(path) as file:
+        return (math.isqrt(8 * pq.read_metadata(file).num_rows + 1) - 1) // 2  # stage s has s rows
+    return 0
 
 
 def is_finished(results: str, experiment: str, trial_id: str) -> bool:

@@ -22,7 +22,7 @@ from gd_ray.filesystems import check_writable
 from gd_ray.results import StageResult
 from gd_ray.spec import TrialSpec
 from trials.checks import check_jobs
-from trials.cost import first_share, spec_cost, total_work
+from trials.cost import shares_done, spec_cost, total_work
 from trials.grid import unique
 from trials.ledger import clear_failure, states_of, write_failure, write_ledger
 from trials.options import Cluster, Share, fitted, named
@@ -124,7 +124,7 @@ def _ledger_row(job: Job) -> dict[str, Any]:
         "seed": spec.seed,
         "stages": spec.num_tasks,
         "work": total_work(cost),
-        "first_share": first_share(cost),
+        "shares": shares_done(cost),
         "first_model": spec.first_model_id,
     }
 

@@ -287,6 +287,15 @@ def test_a_trial_file_without_the_row_in_its_metadata_is_read_all_the_same(folde
     pd.testing.assert_frame_equal(analysis.load(folder).trials, whole)
 
 
+def test_runs_of_one_experiment_are_joined(folder):
+    for storage, names in (("old", ("one", "both")), ("new", ("both", "two")), ("new", ("both", "two"))):
+        write_ledger(folder, "table1", storage, [{"trial_id": name} for name in names], f"gd-ray run to {storage}")
+    found = analysis.load(folder)
+    assert found.commands == {"table1": ("gd-ray run to old", "gd-ray run to new")}
+    assert found.storage == ("old", "new")
+    assert found.expected["trial_id"].tolist() == ["one", "both", "two"]
+
+
 def test_a_file_that_does_not_open_is_no_damaged_one(folder):
     """It may be as good as ever: reading ends with a sentence, instead of advice to delete it."""
     path = sorted(Path(folder, "trials", "experiment=table1").iterdir())[0]
