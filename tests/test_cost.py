@@ -1,12 +1,15 @@
 import dataclasses
 
 import pytest
+import torch
 from tiny import tiny_spec
 
 from gd_ray.methods import METHODS
+from gd_ray.network import WideResNet
+from gd_ray.seeding import Purpose, generator
 from gd_ray.trial import run_trial
-from trials.cost import shares_done, total_work, trial_cost
-from trials.plan import to_compute
+from trials.cost import multiply_adds, shares_done, spec_work, total_work, trial_cost
+from trials.plan import by_network, to_compute, work_of
 
 pytestmark = pytest.mark.usefixtures("small_inference")
 
@@ -42,3 +45,22 @@ def test_a_plan_counts_a_shared_first_model_once():
     cost = trial_cost(specs[0], 8, 4)
     rest = total_work([step for step in cost if step.stage > 1])
     assert shares_done(cost)[0] == pytest.approx(1 - rest / total_work(cost))
+
+
+@pytest.mark.parametrize(("depth", "width"), [(10, 1), (16, 2), (28, 3)])
+def test_multiply_adds_are_those_of_the_network(depth, width):
+    """Counted a second time while an image goes through it: each output of a convolution costs its kernel's weights."""
+    network = WideResNet(depth, width, 0.0, 10, generator(0, 1, Purpose.INITIALISATION))
+    counted = []
+    for module in network.modules():
+        if isinstance(module, torch.nn.Conv2d):
+            module.register_forward_hook(lambda conv, _, out: counted.append(out[0].numel() * conv.weight[0].numel()))
+    network(torch.zeros(1, 3, 32, 32))
+    assert multiply_adds(depth, width) == sum(counted)
+
+
+def test_networks_of_different_size_are_weighed():
+    small, large = (tiny_spec(method="gd", depth=16, width=width) for width in (1, 2))
+    assert work_of(by_network([small, large])) == spec_work(small) + spec_work(large)
+    assert round(multiply_adds(16, 2) / 1e6) == 101
+    assert spec_work(large) / spec_work(small) == multiply_adds(16, 2) / multiply_adds(16, 1)

@@ -39,6 +39,23 @@ def spec_cost(spec: TrialSpec) -> list[StepCost]:
     return trial_cost(spec, spec.train_per_class or 500, spec.test_per_class or 100)
 
 
+def multiply_adds(depth: int, width: int) -> int:
+    """Of one 32x32 image through the convolutions of a WideResNet: what networks of different size differ by."""
+    side, inputs, total = 32, 16, 32 * 32 * 9 * 3 * 16
+    for group in range(3):
+        side, outputs = side // (2 if group else 1), 16 * 2**group * width
+        for _ in range((depth - 4) // 6):
+            shortcut = inputs * outputs if inputs != outputs else 0
+            total += side * side * (9 * inputs * outputs + shortcut + 9 * outputs * outputs)
+            inputs = outputs
+    return total
+
+
+def spec_work(spec: TrialSpec) -> float:
+    """All work of a trial, comparable with that of trials with other networks."""
+    return total_work(spec_cost(spec)) * multiply_adds(spec.depth, spec.width)
+
+
 def total_work(cost: list[StepCost]) -> float:
     return sum(step.work for step in cost)
 

@@ -33,7 +33,7 @@ class TrialState:
     stages: int
     state: State
     work: float
-    """All its work, in forward passes of images."""
+    """All its work, in multiply-adds."""
     work_done: float
     detail: str = ""
     progress: Progress | None = None

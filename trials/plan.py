@@ -9,7 +9,7 @@ from rich.console import Console
 
 from gd_ray.errors import UserError
 from gd_ray.spec import TrialSpec
-from trials.cost import StepCost, spec_cost, total_work
+from trials.cost import StepCost, multiply_adds, spec_cost, total_work
 from trials.results import finished
 from trials.view import duration
 
@@ -24,22 +24,38 @@ def print_plan(name: str, specs: list[TrialSpec], results: str, at_once: int, im
     console = Console(soft_wrap=True, highlight=False)
     done = finished(results)
     left = [spec for spec in specs if spec.trial_id not in done]
-    steps = to_compute(left)
+    costs = by_network(left)
+    steps = [step for cost in costs.values() for step in cost]
     trained = sum(step.images for step in steps if step.step in ("teacher", "model", "fine-tune"))
     scored = sum(step.images for step in steps if step.step == "score")
     console.print(f"{name}: {len(specs)} trials, {len(specs) - len(left)} finished, {len(left)} to run.")
     console.print(f"Images to train on: {trained / 1e6:.1f} million; to score: {scored / 1e6:.1f} million.")
     if not left:
         return
-    work = total_work(steps)
     if images_per_second is None:
         rate, source = measured_rate(left[0]), "measured just now with one thread of this machine"
     else:
         rate, source = images_per_second, "as given"
-    seconds = work / rate / at_once
+    depth, width = left[0].depth, left[0].width
+    seconds = work_of(costs) / multiply_adds(depth, width) / rate / at_once
+    of = f" of WRN-{depth}-{width}" if len(costs) > 1 else ""
     console.print(
-        f"About {duration(seconds)} with {at_once} trials at once, at {rate:.0f} forward passes per second ({source})."
+        f"About {duration(seconds)} with {at_once} trials at once, at {rate:.0f} forward passes{of} per second "
+        f"({source})."
     )
+
+
+def by_network(specs: list[TrialSpec]) -> dict[tuple[int, int], list[StepCost]]:
+    """What is to compute with networks of each depth and width, which share nothing."""
+    found: dict[tuple[int, int], list[TrialSpec]] = {}
+    for spec in specs:
+        found.setdefault((spec.depth, spec.width), []).append(spec)
+    return {network: to_compute(own) for network, own in found.items()}
+
+
+def work_of(costs: dict[tuple[int, int], list[StepCost]]) -> float:
+    """In multiply-adds."""
+    return sum(total_work(steps) * multiply_adds(*network) for network, steps in costs.items())
 
 
 def to_compute(specs: list[TrialSpec]) -> list[StepCost]:

@@ -22,7 +22,7 @@ from gd_ray.filesystems import check_writable
 from gd_ray.results import StageResult
 from gd_ray.spec import TrialSpec
 from trials.checks import check_jobs
-from trials.cost import shares_done, spec_cost, total_work
+from trials.cost import shares_done, spec_cost, spec_work
 from trials.grid import unique
 from trials.ledger import clear_failure, states_of, write_failure, write_ledger
 from trials.options import Cluster, Share, fitted, named
@@ -90,7 +90,7 @@ def run_experiment(
             _tune(of_shared_first_models(open_jobs), given, cluster, first_stage=True)
             # Trials that another run is at come last; else the longest first, so that the last ones keep all of the
             # cluster busy.
-            order = sorted(open_jobs, key=lambda job: (job.progress.exists(), -total_work(spec_cost(job.spec))))
+            order = sorted(open_jobs, key=lambda job: (job.progress.exists(), -spec_work(job.spec)))
             return _tune(order, given, cluster)
 
 
@@ -115,7 +115,7 @@ def _terminated_as_interrupted() -> Iterator[None]:
 
 
 def _ledger_row(job: Job) -> dict[str, Any]:
-    spec, cost = job.spec, spec_cost(job.spec)
+    spec = job.spec
     return {
         "trial_id": spec.trial_id,
         "method": spec.rules.name,
@@ -123,8 +123,8 @@ def _ledger_row(job: Job) -> dict[str, Any]:
         "task_size": spec.task_size,
         "seed": spec.seed,
         "stages": spec.num_tasks,
-        "work": total_work(cost),
-        "shares": shares_done(cost),
+        "work": spec_work(spec),
+        "shares": shares_done(spec_cost(spec)),
         "first_model": spec.first_model_id,
     }
 
