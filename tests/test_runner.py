@@ -210,9 +210,9 @@ def test_a_second_run_computes_nothing_and_another_experiment_shares(finished_ru
     (folder / "results" / "samples" / "experiment=other" / f"{specs[0].trial_id}.parquet").unlink()
     (folder / "results" / "trials" / "experiment=mine" / f"{specs[0].trial_id}.parquet").rename(folder / "kept")
     assert run("third", specs[:1], folder) == []  # what somebody deleted is not missed
-    assert {path.parent.parent.name for path in (folder / "results").rglob("experiment=third/*")} == {*KINDS} - {
-        "samples"
-    }
+    assert {path.parent.parent.name for path in (folder / "results").rglob("experiment=third/*.parquet")} == {
+        *KINDS
+    } - {"samples"}
     (folder / "kept").rename(folder / "results" / "trials" / "experiment=mine" / f"{specs[0].trial_id}.parquet")
     for kind in KINDS:
         shutil.rmtree(folder / "results" / kind / "experiment=third", ignore_errors=True)
