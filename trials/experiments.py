@@ -124,8 +124,12 @@ def reduced_spec(method: str, seed: int, **changes: object) -> TrialSpec:
     return TrialSpec(method=method, seed=seed, **{**reduced, **changes})  # type: ignore[arg-type]
 
 
+_ORDER = ("oracle", "gd+ext", "gd", "e2e", "dr", "lwf", "baseline")
+"""The paper's main claim: each of these has a higher ACC than the next."""
+
+
 def _reduced() -> list[TrialSpec]:
-    """Table 1 on five seeds; on three, the OOD ratio, both conventions, and controls.
+    """Table 1; the OOD ratio; both conventions; and controls, on three seeds. What the order of ACC is about, on five.
 
     Without external data an epoch has half the updates: Baseline and GD get as many as GD+ext, and then see each
     labelled image twice as often. GD and GD+ext once more so, with all trainings twice as long: does the comparison
@@ -133,8 +137,9 @@ def _reduced() -> list[TrialSpec]:
     what the external images add to a batch. And the balanced set of E2E is so small that a scaled schedule leaves its
     fine-tuning thirty updates: E2E, and GD too, get about the paper's number.
     """
-    specs = [reduced_spec(method, seed) for seed in range(5) for method in TABLES[1]]
+    specs = [reduced_spec(method, seed) for seed in (3, 4) for method in _ORDER]
     for seed in range(3):
+        specs += [reduced_spec(method, seed) for method in TABLES[1]]
         specs += [reduced_spec("gd+ext", seed, ood_ratio=ratio) for ratio in (0.0, 0.3, 0.5, 1.0)]
         specs += [reduced_spec(method, seed, convention="released") for method in ("gd", "gd+ext")]
         specs += [reduced_spec(method, seed, epoch_factor=0.15) for method in ("baseline", "gd", "gd+ext")]

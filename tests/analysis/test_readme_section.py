@@ -68,7 +68,7 @@ def test_the_section_replaces_the_one_before(made, tmp_path):
     (tmp_path / "evidence").symlink_to(made.address)
     readme.main(tmp_path, "evidence")
     text = (tmp_path / "README.md").read_text()
-    assert text.startswith(f"before\n{readme.BEGIN}\n\n16 of 89 trials, ")
+    assert text.startswith(f"before\n{readme.BEGIN}\n\n16 of 83 trials, ")
     assert text.endswith(f"{readme.END}\nafter\n")
     assert "old" not in text
     for name in ("incremental-cifar100-5", "ood-ratio-cifar100"):
