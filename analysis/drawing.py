@@ -96,7 +96,7 @@ def uneven(trials: pd.DataFrame, what: str) -> str:
     if fewer.empty:
         return ""
     names = ", ".join(f"{label_of(trials, str(m))} only {seed_numbers(found)}" for m, found in fewer.items())
-    return f" where they are finished (not yet for all: {names}; compare no {what} with those)"
+    return f" where they are there (not for all: {names}; compare no {what} with those)"
 
 
 def seed_numbers(seeds: tuple[int, ...]) -> str:

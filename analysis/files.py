@@ -178,7 +178,8 @@ def read_ledgers(results: str) -> dict[str, list[dict[str, Any]]]:
     runs = sorted(_json_files(results, "ledger"), key=lambda run: float(run[1].get("time", 0)))
     found: dict[str, list[dict[str, Any]]] = {}
     for path, content in runs:
-        found.setdefault(path.parent.name.removeprefix("experiment="), []).append(content)
+        if path.parent.name.startswith("experiment="):
+            found.setdefault(path.parent.name.removeprefix("experiment="), []).append(content)
     return found
 
 
@@ -187,10 +188,11 @@ def _json_files(results: str, folder: str) -> Iterator[tuple[PurePosixPath, dict
     for info in listed(results, folder, recursive=True):
         if not info.path.endswith(".json"):
             continue
-        try:
-            with filesystem.open_input_stream(info.path) as source:
-                content = json.loads(source.read())
-        except (OSError, ValueError):
-            continue
+        with answering(f"{info.path} cannot be opened"):
+            try:
+                with filesystem.open_input_stream(info.path) as source:
+                    content = json.loads(source.read())
+            except (FileNotFoundError, ValueError):
+                continue
         if isinstance(content, dict):
             yield PurePosixPath(info.path), content

@@ -113,11 +113,13 @@ def watch(write: Callable[[int | None], Results], seconds: int) -> None:
     `write` is given the seconds after which the page reloads itself; the last page does not.
     """
     over = is_over(write(seconds))
-    while not over:
+    while True:
         time.sleep(seconds)
         with suppress(Unreachable):  # storage that does not answer for a moment; the next round tries again
+            if over:
+                write(None)
+                return
             over = is_over(write(seconds))
-    write(None)
 
 
 def is_over(results: Results) -> bool:

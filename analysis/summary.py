@@ -29,7 +29,8 @@ def accuracy_table(results: str, experiment: str) -> Table:
     groups: dict[tuple[str, tuple[object, ...]], list[dict[str, Any]]] = defaultdict(list)
     rows: list[dict[str, Any]] = frame.where(pd.notna(frame), None).to_dict("records")  # type: ignore[assignment]
     for row in rows:
-        own = {**row, **({} if row["method_external"] else dict.fromkeys(EXTERNAL_FIELDS))}
+        own = {**row, **{name: "all" for name in _SPEC if row[name] is None}}  # images of each class
+        own |= {} if row["method_external"] else dict.fromkeys(EXTERNAL_FIELDS)
         groups[row["method"], tuple(own[name] for name in _SPEC)].append(row)
     usual = _usual([dict(zip(_SPEC, values, strict=True)) for _, values in groups])
     columns = {name: title for name, title in _COLUMNS.items() if name in usual}
@@ -40,7 +41,9 @@ def accuracy_table(results: str, experiment: str) -> Table:
     table.caption, table.caption_justify = "\n".join(notes), "left"
     for name in (*columns.values(), "method", *(["setting"] if told else []), "ACC ↑", "FGT ↓", "n"):
         words = name in ("data", "method", "setting")
-        table.add_column(name, justify="left" if words else "right", no_wrap=name != "setting")
+        table.add_column(
+            name, justify="left" if words else "right", no_wrap=name not in ("data", "setting"), overflow="fold"
+        )
     for (_, key), members in sorted(groups.items(), key=lambda group: _place(*group[0])):
         values = dict(zip(_SPEC, key, strict=True))
         others = {name: values[name] for name in told if values[name] not in (None, told[name])}
@@ -62,7 +65,8 @@ def _usual(settings: list[dict[str, object]]) -> dict[str, object]:
 
 
 def _named(values: dict[str, object]) -> str:
-    return ", ".join(f"{name.replace('_', ' ').replace('ood', 'OOD')} {value}" for name, value in values.items())
+    whole = {name: int(v) if isinstance(v, float) and v.is_integer() else v for name, v in values.items()}
+    return ", ".join(f"{name.replace('_', ' ').replace('ood', 'OOD')} {value}" for name, value in whole.items())
 
 
 def _place(method: str, values: tuple[object, ...]) -> tuple[object, ...]:

@@ -16,9 +16,8 @@ def filesystem_of(address: str) -> tuple[fs.FileSystem, str]:
         try:
             filesystem, path = fs.FileSystem.from_uri(address)
         except (OSError, ArrowException) as error:
-            raise UserError(
-                f"address {address!r} cannot be opened ({_reason(error)}); check it and the network."
-            ) from error
+            kind = Unreachable if isinstance(error, OSError) else UserError
+            raise kind(f"address {address!r} cannot be opened ({_reason(error)}); check it and the network.") from error
         return filesystem, path.rstrip("/")
     return fs.LocalFileSystem(), address.rstrip("/") or "/"
 

@@ -130,7 +130,7 @@ def test_an_interruption_promises_only_what_is_true(monkeypatch, capsys, command
 def test_a_ledger_that_cannot_be_read_is_told(tmp_path):
     folder = tmp_path / "ledger" / "experiment=smoke"
     folder.mkdir(parents=True)
-    for content in ("{", "{}"):
+    for content in ("{", "{}", "[]"):
         (folder / "0123.json").write_text(content)
         done = gd_ray("status", str(tmp_path))
         assert done.returncode == 2

@@ -129,6 +129,7 @@ def test_runs_that_start_at_once_or_store_elsewhere_are_all_known(tmp_path):
     file = progress_file(old, "both")
     file.parent.mkdir(parents=True)
     file.write_text(json.dumps(vars(Progress(stage=2, step="model", share=0.5, time=time.time()))))
+    (tmp_path / "results" / "ledger" / "older.json").write_text("{}")  # as an earlier version wrote it
     states = {state.trial_id: state.state for state in read_states(results)}
     assert states == {"one": "waiting", "both": "running", "two": "waiting"}
 

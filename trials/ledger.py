@@ -3,7 +3,7 @@
 import hashlib
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -92,24 +92,26 @@ def clear_failure(results: str, trial_id: str) -> None:
 
 def read_states(results: str) -> list[TrialState]:
     """Every trial of every experiment that was ever started into this folder."""
-    files = sorted(info.path for info in listed(results, "ledger", recursive=True) if info.path.endswith(".json"))
+    files = [Path(info.path) for info in listed(results, "ledger", recursive=True) if info.path.endswith(".json")]
+    files = sorted(file for file in files if file.parent.name.startswith("experiment="))
     if not files:
         raise UserError(
             f"results {results!r} holds no experiment; give the folder that 'gd-ray run --results' wrote to."
         )
     runs = []
-    for file in map(Path, files):
+    for file in files:
         experiment, place = file.parent.name.removeprefix("experiment="), f"ledger/{file.parent.name}/{file.name}"
         content = _read_json(results, place)
-        if not {"storage", "trials", "time"} <= content.keys():
+        if not isinstance(content, dict) or not {"storage", "trials", "time"} <= content.keys():
             raise UserError(
                 f"results {results!r} has a {place} that cannot be read; delete it, and 'gd-ray run {experiment}' with "
                 f"the same options writes it anew."
             )
         runs.append((experiment, content["time"], content["storage"], content["trials"]))
     known: dict[tuple[str, str], TrialState] = {}
+    ended = finished(results), _failures(results)
     for experiment, _, storage, trials in sorted(runs, key=lambda run: run[:2]):
-        for state in states_of(results, experiment, storage, trials):
+        for state in _states(results, experiment, storage, trials, *ended):
             key = experiment, state.trial_id
             # Runs with different storages may want one trial: the one that is further tells of it.
             if key not in known or _rank(state) > _rank(known[key]):
@@ -123,7 +125,17 @@ def _rank(state: TrialState) -> tuple[bool, float]:
 
 def states_of(results: str, experiment: str, storage: str, trials: list[dict[str, Any]]) -> list[TrialState]:
     """These trials of an experiment, given as its ledger holds them."""
-    done, failed = finished(results), _failures(results)
+    return _states(results, experiment, storage, trials, finished(results), _failures(results))
+
+
+def _states(
+    results: str,
+    experiment: str,
+    storage: str,
+    trials: list[dict[str, Any]],
+    done: Collection[str],
+    failed: dict[str, dict[str, Any]],
+) -> list[TrialState]:
     now = time.time()
     running = {
         trial_id: progress for trial_id, progress in read_all_progress(storage).items() if now - progress.time < _STALE

@@ -153,8 +153,9 @@ def _connect(address: str | None) -> list[dict[str, float]]:
 
     from gd_ray.wild.on_ray import check_environment, start_ray
 
-    check_environment(address)
     os.environ.update(RAY_AIR_NEW_OUTPUT="0", TUNE_DISABLE_AUTO_CALLBACK_LOGGERS="1")
+    if not ray.is_initialized():
+        check_environment(address)
     if address is not None and not ray.is_initialized():
         _check_answers(address)
         Config.initialize("")  # reads again whether to show a token

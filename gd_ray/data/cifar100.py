@@ -34,7 +34,7 @@ def _from_torchvision(folder: Path, download: bool) -> LabelledData:
     try:
         parts = [CIFAR100(folder, train=train, download=download) for train in (True, False)]
     except PermissionError as error:
-        raise UserError(f"{error.filename!r} cannot be read ({error.strerror}); change its permissions.") from error
+        raise UserError(f"{error.filename!r} cannot be opened ({error.strerror}); change its permissions.") from error
     except (RuntimeError, OSError) as error:  # OSError: no connection
         if (folder / CIFAR100.base_folder).is_dir():
             raise UserError(

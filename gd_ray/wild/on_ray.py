@@ -95,7 +95,7 @@ def _said(done: Any) -> Any:
         return ray.get(done)
     except ray.exceptions.RayTaskError as error:
         if isinstance(error.cause, UserError):
-            raise error.cause from error
+            raise error.cause from None  # Ray's error holds it as its own cause
         raise
 
 

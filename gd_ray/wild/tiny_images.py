@@ -1,4 +1,4 @@
-"""80 Million Tiny Images, where a user holds it: tiny_images.bin by memory map, its words, and a sample of it.
+"""80 Million Tiny Images, where a user holds it: tiny_images.bin, its words, and a sample of it.
 
 The images lie in one file of 3072-byte records, each 32x32x3 in column-major order. Every image was found under a
 word: tiny_metadata.bin has it in the first 80 of each record's 768 bytes, tiny_index.mat has each word's number of
@@ -51,7 +51,7 @@ class Words:
         if self.metadata is None:
             places = np.searchsorted(self.starts, records, side="right") - 1
             return [self.words[place] for place in places.tolist()]
-        return [_word(row.tobytes()) for row in _read(self.metadata, _METADATA, records)[:, :_WORD]]
+        return [_word(row.tobytes()) for row in _read(self.metadata, _METADATA, records, _WORD)]
 
     def between(self, first: int, last: int) -> "Words":
         """Enough of it for the records from `first` to `last`, to be sent to another process."""
@@ -86,9 +86,9 @@ class TinyPart:
 
     def load(self, places: NDArray[np.int64]) -> Chunk:
         if isinstance(self.records, range):
-            pixels = _read(self.file, RECORD, self.records)[places]
+            pixels = _read(self.file, RECORD, self.records, RECORD)[places]
         else:
-            pixels = _read(self.file, RECORD, self.records[places])
+            pixels = _read(self.file, RECORD, self.records[places], RECORD)
         images = pixels.reshape(-1, 3, SIDE, SIDE).transpose(0, 3, 2, 1)
         return Chunk(np.ascontiguousarray(images), places, [])
 
@@ -152,15 +152,16 @@ def _sample(
 _SAMPLE = 2**31  # apart from the parts' numbers, which seed the shuffle
 
 
-def _read(file: Path, width: int, records: range | NDArray[np.int64]) -> NDArray[np.uint8]:
-    """Records of a file: a stretch of them in one go, single ones without reading ahead."""
+def _read(file: Path, width: int, records: range | NDArray[np.int64], wanted: int) -> NDArray[np.uint8]:
+    """The first bytes of records of a file: a stretch of them in one go, single ones without reading ahead."""
     if isinstance(records, range):
-        return np.fromfile(file, np.uint8, len(records) * width, offset=records.start * width).reshape(-1, width)
+        stretch = np.fromfile(file, np.uint8, len(records) * width, offset=records.start * width)
+        return stretch.reshape(-1, width)[:, :wanted]
     table = np.memmap(file, np.uint8, mode="r").reshape(-1, width)
     pages = table._mmap  # type: ignore[attr-defined]
     if hasattr(mmap, "MADV_RANDOM"):
         pages.madvise(mmap.MADV_RANDOM)
-    return np.asarray(table[records])
+    return np.asarray(table[records, :wanted])
 
 
 def _records(file: Path, width: int) -> int:

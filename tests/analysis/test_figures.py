@@ -34,7 +34,7 @@ def test_lines_over_other_seeds_are_told(tmp_path):
             write_made(str(tmp_path), "x", made_spec(method, seed, num_classes=6), lambda s, r, seed=seed: 60 + seed)
     results = analysis.load(str(tmp_path))
     caption = incremental(results, results.trials, "cifar100", 2, "paper").caption
-    assert "mean over 3 seeds where they are finished (not yet for all: GD+ext only seed 0; compare no" in caption
+    assert "mean over 3 seeds where they are there (not for all: GD+ext only seed 0; compare no" in caption
     even = results.trials[results.trials["method"] != "gd+ext"]
     assert "mean over 3 seeds, bands" in incremental(results, even, "cifar100", 2, "paper").caption
 

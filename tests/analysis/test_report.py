@@ -313,7 +313,7 @@ def test_watching_ends_with_the_experiment(tmp_path):
         refreshes.append(refresh)
         path, results = report.write_report(str(tmp_path), refresh=refresh)
         assert ('http-equiv="refresh"' in path.read_text()) == (refresh is not None)
-        if len(refreshes) == 3:
+        if len(refreshes) in (3, 5):  # between two pages, and at the last
             raise Unreachable("storage does not answer for a moment.")
         if len(refreshes) == 2:
             assert "No trial is finished yet" in path.read_text()
@@ -321,7 +321,7 @@ def test_watching_ends_with_the_experiment(tmp_path):
         return results
 
     report.watch(write, seconds=1)
-    assert refreshes == [1, 1, 1, 1, None]
+    assert refreshes == [1, 1, 1, 1, None, None]
 
     def unreachable(_):
         raise Unreachable("storage does not answer at all.")

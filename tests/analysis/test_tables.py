@@ -326,12 +326,18 @@ def test_the_table_at_the_end_of_a_run_averages_seeds_and_nothing_else(tmp_path)
     columns = {column.header: list(column.cells) for column in table.columns}
     assert columns["n"] == ["2", "2", "2"]
     assert sorted(columns["setting"]) == ["", "convention released", "epoch factor 0.5"]
-    assert table.caption == "Where no setting is named: epoch factor 1.0, convention paper."
+    assert table.caption == "Where no setting is named: epoch factor 1, convention paper."
     assert "task size" not in columns
     write_made(str(tmp_path), "mine", made_spec("gd+ext", 0, task_size=1, ood_ratio=0.2), lambda s, r: 50)
     columns = {column.header: list(column.cells) for column in accuracy_table(str(tmp_path), "mine").columns}
     assert columns["task size"] == ["1", "2", "2", "2"]
     assert columns["setting"][0] == ""  # the only OOD ratio there is
+    write_made(str(tmp_path), "few", made_spec("gd", 0), lambda s, r: 50)
+    for number in (10, 20):
+        write_made(str(tmp_path), "few", made_spec("gd", 0, train_per_class=number), lambda s, r: 50)
+    table = accuracy_table(str(tmp_path), "few")
+    rows = [*table.columns[1].cells, str(table.caption)]
+    assert all(any(f"train per class {value}" in row for row in rows) for value in ("all", 10, 20))
     console = Console(file=io.StringIO(), width=80)
     console.print(accuracy_table(str(tmp_path), "mine"))
     assert "│         1 │ GD+ext │" in console.file.getvalue()

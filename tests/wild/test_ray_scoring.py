@@ -20,6 +20,7 @@ from gd_ray.wild.on_ray import map_in_process, map_with_ray
 from gd_ray.wild.prepare import prepare
 from gd_ray.wild.ray_scoring import ScorerPool, ray_scorer
 from gd_ray.wild.scoring import score_in_process
+from gd_ray.wild.shards import plain_errors
 from gd_ray.wild.stream import WildStream
 
 
@@ -98,7 +99,7 @@ def test_a_users_mistake_that_a_task_meets_is_told_as_it_was_said_there(ray):
     def refuse(item):
         raise UserError(f"item {item} is too much; take another.")
 
-    with pytest.raises(UserError) as error:
+    with pytest.raises(UserError) as error, plain_errors("out"):
         list(map_with_ray(refuse, [7]))
     assert str(error.value) == "item 7 is too much; take another."
 
