@@ -39,7 +39,7 @@ def test_trials_without_scorers_may_take_all_that_there_is(windows):
     """They learn without external data, or score windows so small that no scorer pays."""
     assert fitted(Cluster(gpus=1), [{"CPU": 2, "GPU": 1}], windows).gpus == 1
     assert fitted(Cluster(cpus=2), [{"CPU": 2}], windows).cpus == 2
-    with pytest.raises(UserError, match="but the cluster has 2"):
+    with pytest.raises(UserError, match="--cpus 3 is more than the 2 of the largest machine; lower it"):
         fitted(Cluster(cpus=3), [{"CPU": 2}], windows)
     if windows:
         with pytest.raises(UserError, match="ask for 4 CPUs for a trial and its scorers"):

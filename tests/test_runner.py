@@ -315,8 +315,13 @@ def test_bad_options_are_told_before_any_trial(ray, tmp_path):
     from gd_ray.errors import UserError
 
     cases = [
-        ({"gpus": 1}, tiny("gd"), "ask for 2 GPUs for a trial and its scorers, but the cluster has 0"),
-        ({"cpus": 64}, tiny("gd"), "ask for 128 CPUs for a trial and its scorers, but the cluster has 2"),
+        ({"gpus": 1}, tiny("gd"), "--gpus 1 is more than the 0 of the largest machine"),
+        ({"cpus": 64}, tiny("gd"), "--cpus 64 is more than the 2 of the largest machine"),
+        (
+            {"cpus": 2, "scorers": 1},
+            tiny("gd+ext"),
+            "ask for 4 CPUs for a trial and its scorers, but the cluster has 2",
+        ),
         ({}, tiny("gd+ext", stream="nowhere"), "streams/nowhere' has no manifest.json"),
         ({}, tiny("gd", dataset="cifar10"), "dataset 'cifar10' does not exist; did you mean 'cifar100'"),
         ({}, tiny("gd", train_per_class=None, dataset="cifar100"), "holds neither cifar-100-python"),

@@ -99,11 +99,10 @@ def fitted(cluster: Cluster, nodes: list[dict[str, float]], windows: Collection[
         largest = max(node.get(kind, 0.0) for node in nodes)
         total = sum(node.get(kind, 0.0) for node in nodes)
         wanted, option = own + scorers * scorer, f"--{kind.lower()}s"
-        if wanted > total:
-            instead = ", or let trials score for themselves (--scorers 0)" if scorers else ""
+        if scorers and wanted > total:
             raise UserError(
                 f"{option} and --scorer-{kind.lower()}s ask for {wanted:g} {kind}s for a trial and its scorers, but "
-                f"the cluster has {total:g}; lower them{instead}."
+                f"the cluster has {total:g}; lower them, or let trials score for themselves (--scorers 0)."
             )
         most = max(own, scorer if scorers else 0.0)
         if most > largest:
