@@ -53,7 +53,7 @@ VALIDATION = ("imagenet32", 0)
 @dataclass(frozen=True, kw_only=True)
 class TrialSpec:
     """One class-incremental trial. The defaults are the paper's; the same spec and images give the same bytes on one
-    CPU with a given number of threads."""
+    kind of CPU with a given number of threads."""
 
     method: Method | str = "gd+ext"
     """A name from `gd-ray list`, or a Method of your own."""
