@@ -184,7 +184,7 @@ def _failures(results: str) -> dict[str, dict[str, Any]]:
 
 def _read_json(results: str, path: str) -> dict[str, Any]:
     filesystem, root = filesystem_of(results)
-    # What storage refuses must not be taken for an empty file, which would be written anew.
+    # What storage refuses is no empty file: a trial that failed would be shown as waiting.
     with answering(f"{path} of results {results!r} cannot be read"):
         try:
             with filesystem.open_input_stream(f"{root}/{path}") as source:
