@@ -4,12 +4,12 @@ Generators need no saving: each stage makes its own from (seed, stage, purpose).
 """
 
 import io
+import json
 import pickle
 import zlib
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import numpy as np
 import torch
@@ -17,12 +17,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from gd_ray.errors import UserError
-from gd_ray.filesystems import answering
-from gd_ray.inputs import Inputs
-from gd_ray.results import SampledImages, StageResult
+from gd_ray.fingerprint import Fingerprints
+from gd_ray.results import StageResult
 from gd_ray.spec import TrialSpec
+from gd_ray.storage import storage_errors, write_atomic
+from gd_ray.wild.sampling import Sample
 
-FORMAT = 2
+FORMAT = 3
 
 
 @dataclass(frozen=True)
@@ -31,10 +32,10 @@ class Checkpoint:
 
     trial_id: str
     first_model_id: str
-    inputs: Inputs
+    fingerprints: Fingerprints
     weights: dict[str, Tensor]
     coreset: NDArray[np.int64]
-    """Places of the coreset's images in the training set."""
+    """Indices of the coreset's images in the training set, class by class and best first."""
     results: tuple[StageResult, ...]
 
     @property
@@ -42,44 +43,40 @@ class Checkpoint:
         return len(self.results)
 
     def save(self, path: str | Path) -> None:
-        """Writes to a temporary name and renames, so that a checkpoint is whole or absent."""
-        target = Path(path)
-        temporary = target.with_name(f".{target.name}.{uuid4().hex}.tmp")
-        packed = io.BytesIO()
-        content = {
+        """Write a header line with format and checksum, and the content as torch saves it."""
+        content = io.BytesIO()
+        values = {
             "trial_id": self.trial_id,
             "first_model_id": self.first_model_id,
-            "inputs": asdict(self.inputs),
+            "fingerprints": asdict(self.fingerprints),
             "weights": self.weights,
             "coreset": torch.from_numpy(self.coreset),
-            "results": [_packed(asdict(result)) for result in self.results],
+            "results": [_arrays_as_tensors(asdict(result)) for result in self.results],
         }
-        torch.save(content, packed)
+        torch.save(values, content)
         # torch compares no checksum when it loads: a flipped bit would be a wrong weight.
-        whole = torch.frombuffer(packed.getbuffer(), dtype=torch.uint8)
-        torch.save({"format": FORMAT, "crc": zlib.crc32(packed.getbuffer()), "content": whole}, temporary)
-        temporary.replace(target)
+        header = json.dumps({"format": FORMAT, "crc": zlib.crc32(content.getbuffer())})
+        write_atomic(str(path), header.encode() + b"\n" + content.getvalue())
 
     @staticmethod
     def load(path: str | Path) -> "Checkpoint":
-        """Reads tensors and plain values only: a checkpoint runs no code."""
-        with answering(f"checkpoint {path} cannot be opened"):
-            whole = Path(path).read_bytes()
+        """Read tensors and plain values only: a checkpoint runs no code."""
+        with storage_errors(f"checkpoint {path} cannot be opened"):
+            header, _, content = Path(path).read_bytes().partition(b"\n")
         try:
-            outer = torch.load(io.BytesIO(whole), weights_only=True, map_location="cpu")
-            version = outer["format"] if isinstance(outer, dict) else None
+            described = json.loads(header)
+            version = described["format"]
             if version == FORMAT:
-                packed = outer["content"].numpy().tobytes()
-                if zlib.crc32(packed) != outer["crc"]:
+                if zlib.crc32(content) != described["crc"]:
                     raise ValueError("checksum")
-                content = torch.load(io.BytesIO(packed), weights_only=True)
+                values = torch.load(io.BytesIO(content), weights_only=True, map_location="cpu")
                 return Checkpoint(
-                    trial_id=content["trial_id"],
-                    first_model_id=content["first_model_id"],
-                    inputs=Inputs(**content["inputs"]),
-                    weights=content["weights"],
-                    coreset=content["coreset"].numpy(),
-                    results=tuple(_unpacked(result) for result in content["results"]),
+                    trial_id=values["trial_id"],
+                    first_model_id=values["first_model_id"],
+                    fingerprints=Fingerprints(**values["fingerprints"]),
+                    weights=values["weights"],
+                    coreset=values["coreset"].numpy(),
+                    results=tuple(_stage_result(result) for result in values["results"]),
                 )
         except (
             RuntimeError,
@@ -91,19 +88,19 @@ class Checkpoint:
             pickle.UnpicklingError,
         ) as error:
             reason = type(error).__name__
-            raise UserError(f"checkpoint {path} cannot be read ({reason}); delete it to start anew.") from error
-        raise UserError(f"checkpoint {path} has format {version}, this program reads {FORMAT}; delete it.")
+            raise UserError(f"checkpoint {path} cannot be read ({reason}); delete it to start again.") from error
+        raise UserError(f"checkpoint {path} has format {version}, this version reads {FORMAT}; delete it.")
 
-    def check_continues(self, spec: TrialSpec, inputs: Inputs) -> None:
-        """A checkpoint belongs to its own spec and images; the first stage's to every spec that shares its model."""
+    def check_continues(self, spec: TrialSpec, fingerprints: Fingerprints) -> None:
+        """Refuse another spec or other images; the first stage continues every spec that shares its model."""
         shared = self.stage == 1 and self.first_model_id == spec.first_model_id
         if self.trial_id != spec.trial_id and not shared:
             raise UserError(
                 f"resume: the checkpoint belongs to trial {self.trial_id}, but the spec is trial {spec.trial_id}; "
                 f"use the spec that made it or start without it."
             )
-        changed = self.inputs.changed(inputs)
-        if self.stage == 1 and not spec.rules.calibrated_first_model:  # it has seen no stream
+        changed = self.fingerprints.changed(fingerprints)
+        if self.stage == 1 and not spec.method.calibrated_first_model:  # it has seen no stream
             changed = [name for name in changed if name != "stream"]
         if changed:
             raise UserError(
@@ -112,13 +109,18 @@ class Checkpoint:
             )
 
 
-def _packed(value: Any) -> Any:
-    """Arrays as tensors: what a safe load can read."""
+def _arrays_as_tensors(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: _packed(item) for key, item in value.items()}
+        return {key: _arrays_as_tensors(item) for key, item in value.items()}
     return torch.from_numpy(value) if isinstance(value, np.ndarray) else value
 
 
-def _unpacked(value: dict[str, Any]) -> StageResult:
-    samples = SampledImages(**{key: item.numpy() for key, item in value["samples"].items()})
-    return StageResult(**{**value, "confusion": value["confusion"].numpy(), "samples": samples})
+def _tensors_as_arrays(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _tensors_as_arrays(item) for key, item in value.items()}
+    return value.numpy() if isinstance(value, Tensor) else value
+
+
+def _stage_result(value: dict[str, Any]) -> StageResult:
+    values = _tensors_as_arrays(value)
+    return StageResult(**{**values, "samples": Sample(**values["samples"])})

@@ -1,7 +1,7 @@
-"""The two readings of the method: the paper's text, and the authors' released program.
+"""Two conventions: the paper's text, and the authors' released program.
 
-Each field is one place where the program differs from the text. Code asks for the field, never for the
-convention's name. Accidents of the program are not copied: reserved labels of external images that late in a run pick
+Each field is one place where the program differs from the text. Code reads the field, never the convention's name.
+Accidents of the program are not copied: reserved labels of external images that late in a run pick
 up the balance weight of the last two classes; data weighting throughout that takes all external images and those of
 every other eight classes for OOD and spreads them over all classes; and a fine-tuning of Table 3's teacher with the
 confidence loss that asks for unsure answers to labelled images too.
@@ -14,7 +14,7 @@ from gd_ray.errors import unknown_name
 
 @dataclass(frozen=True, kw_only=True)
 class Convention:
-    """One reading of the method; every field is a difference between the paper and the released program."""
+    """Every field is a difference between the paper and the released program."""
 
     name: str
     scale_by_squared_temperature: bool
@@ -55,7 +55,7 @@ CONVENTIONS: dict[str, Convention] = {
 
 
 def convention_named(name: str) -> Convention:
-    """The convention of that name, or a sentence with the nearest one."""
+    """Return the convention of that name, or raise a UserError with the nearest name."""
     if name not in CONVENTIONS:
         raise unknown_name("convention", name, CONVENTIONS)
     return CONVENTIONS[name]

@@ -1,19 +1,19 @@
-"""The one exception for a user's mistake, and help for mistyped names."""
+"""Errors that are a user's to mend, and help for mistyped names."""
 
 from collections.abc import Iterable
 from difflib import get_close_matches
 
 
 class UserError(ValueError):
-    """Bad input, told in one sentence: the field, its value, and what to do. Shown without a traceback."""
+    """Invalid user input. The message names the field, its value and the fix, and is shown without a traceback."""
 
 
 class Unreachable(UserError):
-    """Storage that did not answer, or refused: nothing is known to be wrong with what lies there."""
+    """Storage that did not answer, or refused; its content may be fine."""
 
 
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> UserError:
-    """The error for a name that does not exist, with the nearest one that does."""
+    """Return the error for a name that does not exist, with the nearest one that does."""
     known = list(known)
     near = get_close_matches(name, known, n=1, cutoff=0.5)
     hint = f"did you mean {near[0]!r}?" if near else f"choose one of: {', '.join(known)}."

@@ -1,24 +1,92 @@
-"""Testing a model on all classes seen so far, with no task boundaries."""
+"""A model without training: what it computes of uint8 images, and its confusion on all classes seen so far."""
+
+from collections.abc import Callable
+from functools import partial
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from gd_ray.arithmetic import set_arithmetic
+from gd_ray.data.augmentation import normalize, to_device
 from gd_ray.data.pixels import Statistics
-from gd_ray.inference import predict
-from gd_ray.network import WideResNet
+from gd_ray.networks.classifier import Classifier
+
+BATCH = 256
+COPIED = 16
+"""Batches that are copied to a GPU at once: a unit of the stream is one copy."""
+
+
+@torch.inference_mode()
+def in_batches(
+    compute: Callable[[Tensor], Tensor],
+    model: Classifier,
+    images: Tensor | NDArray[np.uint8],
+    statistics: Statistics,
+    batch_size: int | None = None,
+) -> Tensor:
+    """Return what `compute`, a method of the model such as `logits`, gives for every image.
+
+    Batches always have one size, the last one padded: on some machines a result depends on the size of the batch in its
+    last bits, and a score must not depend on how the work was cut.
+    """
+    size = batch_size or BATCH
+    was_training = model.training
+    model.eval()
+    set_arithmetic(model.device)
+    parts = []
+    for first in range(0, max(1, len(images)), COPIED * size):  # an empty set still has a result of the right shape
+        pixels = images[first : first + COPIED * size]
+        pixels = to_device(pixels if isinstance(pixels, Tensor) else torch.tensor(pixels), model.device)
+        for start in range(0, max(1, len(pixels)), size):
+            batch = pixels[start : start + size]
+            number = len(batch)
+            if number < size:
+                batch = torch.cat([batch, batch.new_zeros(size - number, *batch.shape[1:])])
+            parts.append(compute(normalize(batch, statistics))[:number])
+    model.train(was_training)
+    return torch.cat(parts)
+
+
+def unit_features(model: Classifier, images: Tensor | NDArray[np.uint8], statistics: Statistics) -> NDArray[np.float64]:
+    """Return the direction of each image's features."""
+    return _unit(in_batches(model.features, model, images, statistics).cpu().double().numpy())
+
+
+def class_means(features: NDArray[np.float64], labels: NDArray[np.int64], num_classes: int) -> NDArray[np.float64]:
+    """Return the direction of the mean features of each class; every class needs an image."""
+    sums = np.zeros((num_classes, features.shape[1]))
+    np.add.at(sums, labels, features)
+    return _unit(sums)
+
+
+def _unit(rows: NDArray[np.float64]) -> NDArray[np.float64]:
+    result: NDArray[np.float64] = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-30)
+    return result
+
+
+def predicts_by_head(model: Classifier) -> bool:
+    """Whether a model's predictions are its head's; a subclass of Classifier may predict otherwise."""
+    return type(model).predict is Classifier.predict
 
 
 def confusion_counts(
-    model: WideResNet, images: Tensor, labels: NDArray[np.int64], statistics: Statistics
+    model: Classifier,
+    images: Tensor,
+    labels: NDArray[np.int64],
+    statistics: Statistics,
+    *,
+    by_head: bool = False,
 ) -> NDArray[np.int64]:
-    """counts[k, j]: test images of class k that the model takes for class j."""
-    seen = model.head.out_features
-    predicted = predict(model, images, statistics).argmax(dim=1).cpu().numpy()
+    """Return counts[k, j]: test images of class k that the model, or with `by_head` its head, takes for class j."""
+    seen = model.num_classes
+    predict = partial(Classifier.predict, model) if by_head else model.predict
+    predicted = in_batches(predict, model, images, statistics).cpu().numpy()
     return np.bincount(labels * seen + predicted, minlength=seen * seen).reshape(seen, seen)
 
 
 def per_task(class_counts: NDArray[np.int64], task_sizes: tuple[int, ...]) -> tuple[int, ...]:
-    """Counts of classes added up to counts of tasks."""
+    """Add counts of classes up to counts of tasks."""
     starts = np.cumsum((0, *task_sizes[:-1]))
     return tuple(np.add.reduceat(class_counts, starts).tolist())

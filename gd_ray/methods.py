@@ -1,27 +1,25 @@
 """Every method and ablation of the paper as data: adding one of this family is adding a preset.
 
-The fields say what a method does; `gd_ray.stage` reads them and never asks for a method by name.
+The fields say what a method does; `gd_ray.learners.distillation` reads them and never asks for a method by name.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 from gd_ray.errors import UserError, unknown_name
+from gd_ray.plugins import Registry
 
 Previous = Literal["none", "local", "global"]
 Teacher = Literal["none", "distilled", "hard labels"]
 Balancing = Literal["none", "data weighting", "balanced set", "weighted fine-tuning"]
 FineTuned = Literal["nothing", "head", "network"]
-PreviousSampling = Literal["none", "prediction"]
-OodSampling = Literal["none", "random", "prediction"]
+Option = str | int | float | bool
 
 _CHOICES = {
     "previous": Previous,
     "teacher": Teacher,
     "balancing": Balancing,
     "fine_tuned": FineTuned,
-    "previous_sampling": PreviousSampling,
-    "ood_sampling": OodSampling,
 }
 
 
@@ -46,12 +44,21 @@ class Method:
     """Fine-tuning distils a copy of M just trained over all tasks, in place of P and C."""
     external: bool = False
     """Learn with an external set sampled from the wild stream."""
-    previous_sampling: PreviousSampling = "none"
-    ood_sampling: OodSampling = "none"
+    previous_sampling: str = "none"
+    """How external images are ranked for previous classes: 'prediction' (Algorithm 2) or a name of RANKINGS."""
+    ood_sampling: str = "none"
+    """How out-of-distribution images are chosen: 'random', 'prediction' (least confident) or a name of RANKINGS."""
     replay_all: bool = False
     """Keep all training data of previous tasks (the oracle)."""
+    learner: str = "distillation"
+    """What trains a stage: 'distillation' is the paper's family, which the fields above describe."""
+    shares_first_model: bool = True
+    """Start from the first model that all methods of a seed share; else the learner trains its own at stage 1."""
+    options: tuple[tuple[str, Option], ...] = ()
+    """Further values for the learner, given as a mapping or as pairs, such as {"threshold": 0.8}."""
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "options", tuple(sorted(dict(self.options).items())))
         for field, kind in _CHOICES.items():
             if getattr(self, field) not in get_args(kind):
                 raise unknown_name(f"method {self.name!r}: {field}", str(getattr(self, field)), get_args(kind))
@@ -71,6 +78,10 @@ class Method:
                 f"method {self.name!r}: external={self.external} does not go with previous_sampling "
                 f"{self.previous_sampling!r} and ood_sampling {self.ood_sampling!r}; set all of them or none."
             )
+
+    def option(self, name: str, default: Option) -> Option:
+        """Return a value of `options`."""
+        return dict(self.options).get(name, default)
 
     @property
     def calibrated_first_model(self) -> bool:
@@ -102,6 +113,20 @@ _gd = Method(
 )
 _gd_ext = _external("gd+ext", "GD+ext", _gd, ensemble=True)
 
+_wa = Method(name="wa", title="WA", learner="wa")
+_bic = Method(name="bic", title="BiC", learner="bic")
+# These two keep no random coreset, so they cannot start from a shared first stage; DMC's first model is equal to it.
+_icarl = Method(name="icarl", title="iCaRL", learner="icarl", shares_first_model=False)
+_dmc = Method(
+    name="dmc",
+    title="DMC",
+    learner="dmc",
+    confidence=False,
+    external=True,
+    ood_sampling="random",
+    shares_first_model=False,
+)
+
 _presets = (
     _oracle,
     _baseline,
@@ -129,24 +154,27 @@ _presets = (
     _external("sample-ood", "OOD random", _gd_ext, previous_sampling="none"),
     _external("sample-prev", "Prev by prediction", _gd_ext, ood_sampling="none"),
     _external("sample-ood-pred", "Prev and OOD by prediction", _gd_ext, ood_sampling="prediction"),
+    # Beyond the paper: its sampling with other rankings, and other methods on its protocol.
+    _external("sample-nearest", "Prev by nearest mean", _gd_ext, previous_sampling="nearest-mean"),
+    _external("sample-nearest-far", "Prev far from new classes", _gd_ext, previous_sampling="nearest-mean-far"),
+    _wa,
+    _external("wa+ext", "WA+ext", _wa),
+    _bic,
+    _external("bic+ext", "BiC+ext", _bic),
+    _icarl,
+    _external("icarl+ext", "iCaRL+ext", _icarl, confidence=False),
+    _dmc,
+    replace(_dmc, name="dmc+coreset", title="DMC+coreset", shares_first_model=True, options=(("coreset", True),)),
 )
 
-METHODS: dict[str, Method] = {method.name: method for method in _presets}
-
-TABLES: dict[int, tuple[str, ...]] = {
-    1: ("oracle", "baseline", "lwf", "dr", "e2e", "gd", "lwf+ext", "dr+ext", "e2e+ext", "gd+ext"),
-    2: ("ref-p", "ref-pc", "ref-q", "gd+ext"),
-    3: ("ref-p", "teacher-cls", "teacher-cls-cnf", "teacher-dst", "ref-pc"),
-    4: ("balance-none", "balance-dw", "balance-dset", "gd+ext"),
-    5: ("gd", "sample-ood", "sample-prev", "sample-ood-pred", "gd+ext"),
-}
-"""The rows of each table of the paper, in its order."""
-PAPERS_METHODS = frozenset(method for rows in TABLES.values() for method in rows)
-"""Any other method is a user's own, a preset or not."""
+METHODS: Registry[Method] = Registry("method")
 
 
-def method_named(name: str) -> Method:
-    """The preset of that name, or a sentence with the nearest one."""
-    if name not in METHODS:
-        raise unknown_name("method", name, METHODS)
-    return METHODS[name]
+def register_method(method: Method) -> Method:
+    """Add a preset under its own name."""
+    METHODS[method.name] = method
+    return method
+
+
+for _method in _presets:
+    register_method(_method)

@@ -15,7 +15,7 @@ def _checked(accuracy: ArrayLike, task_sizes: ArrayLike) -> tuple[NDArray[np.flo
 
 
 def average_incremental_accuracy(accuracy: ArrayLike, task_sizes: ArrayLike) -> float:
-    """ACC: the accuracy over all classes seen so far, averaged over stages 2..t."""
+    """Return ACC: the accuracy over all classes seen so far, averaged over stages 2..t."""
     matrix, sizes = _checked(accuracy, task_sizes)
     if len(sizes) < 2:
         return float("nan")  # there is no second stage to average over
@@ -24,7 +24,7 @@ def average_incremental_accuracy(accuracy: ArrayLike, task_sizes: ArrayLike) -> 
 
 
 def average_forgetting(accuracy: ArrayLike, task_sizes: ArrayLike, convention: str = "paper") -> float:
-    """FGT: how far the accuracy on each task fell since it was learned, weighted by task size.
+    """Return FGT: how far the accuracy on each task fell since it was learned, weighted by task size.
 
     'paper' averages over stages 2..t with weights relative to the classes seen at that stage; 'released'
     averages over all t stages (the first counts 0) with weights relative to all classes.

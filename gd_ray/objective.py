@@ -1,10 +1,10 @@
-"""What C and M minimise at one stage: the losses of `gd_ray.losses` put together (Equations 9 and 12).
+"""What C and M minimize at one stage: the terms of `gd_ray.losses` put together (Equations 9 and 12).
 
 Classes are numbered in the order of learning, so the previous classes are the first columns of the logits and the
 current task's are the last.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -18,12 +18,12 @@ from gd_ray.losses import (
     distillation,
     ensemble,
     loss_weight,
-    mean_over,
-    soften,
+    masked_mean,
+    softmax_with_temperature,
 )
 from gd_ray.methods import Previous, Teacher
-
-Terms = dict[str, Tensor]
+from gd_ray.networks.classifier import Classifier, as_reference
+from gd_ray.networks.dropout import DropoutRng
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,6 +42,15 @@ class ModelObjective:
     convention: Convention
     class_counts: Tensor | None = None
     """Images of each class, for data weighting (Equation 10); None weighs all images alike."""
+    _weight_tables: dict[tuple[int, int, torch.dtype], Tensor] = field(default_factory=dict, init=False, repr=False)
+
+    @property
+    def uses_previous(self) -> bool:
+        return self.previous != "none" or self.ensemble
+
+    @property
+    def uses_teacher(self) -> bool:
+        return self.teacher == "distilled" or self.ensemble
 
     @property
     def num_seen(self) -> int:
@@ -52,23 +61,26 @@ class ModelObjective:
         return self.num_seen - self.task_sizes[-1]
 
     def task_ranges(self) -> list[slice]:
-        """The columns of each task."""
+        """Return the columns of each task."""
         stops = [sum(self.task_sizes[: s + 1]) for s in range(len(self.task_sizes))]
         return [slice(stop - size, stop) for stop, size in zip(stops, self.task_sizes, strict=True)]
 
     def distillation_weight(self, columns: slice) -> float:
-        """Equation 11 for a distillation over these classes."""
+        """Return the weight of a distillation over these classes (Equation 11)."""
         alone = self.teacher == "none" and not self.fine_tuning
         lone = alone and self.convention.lone_previous_over_previous
         return loss_weight(columns.stop - columns.start, self.num_prev if lone else self.num_seen)
 
     def image_weights(self, logits: Tensor, labels: Tensor, columns: slice) -> Tensor | None:
-        """Equation 10 for a loss over these classes; external images and those of other classes weigh 1."""
+        """Return the weight of each image in a loss over these classes (Equation 10); 1 for images of other classes."""
         if self.class_counts is None:
             return None
-        table = logits.new_ones(self.num_seen + 1)  # the last entry is what label -1 finds
-        table[columns] = count_weights(self.class_counts[columns]).to(logits)
-        return table[labels]
+        key = (columns.start, columns.stop, logits.dtype)
+        if key not in self._weight_tables:  # once per training
+            table = logits.new_ones(self.num_seen + 1)  # index -1 (EXTERNAL) reads the last entry
+            table[columns] = count_weights(self.class_counts[columns]).to(logits)
+            self._weight_tables[key] = table
+        return self._weight_tables[key][labels]
 
     def scale(self, temperature: float) -> float:
         return temperature**2 if self.convention.scale_by_squared_temperature else 1.0
@@ -76,8 +88,8 @@ class ModelObjective:
 
 def model_terms(
     objective: ModelObjective, logits: Tensor, labels: Tensor, previous: Tensor | None, teacher: Tensor | None
-) -> Terms:
-    """The terms of M's loss on one batch (Equation 9), weighted; their sum is the loss.
+) -> dict[str, Tensor]:
+    """Return the weighted terms of M's loss on one batch (Equation 9); their sum is the loss.
 
     `previous` and `teacher` are logits of the references that are needed. A `previous` with all classes is a copy of
     M, which knows the current task too.
@@ -88,20 +100,19 @@ def model_terms(
 
     def distilled(columns: slice, reference: Tensor) -> Tensor:
         temperature = objective.temperature
-        losses = distillation(logits[:, columns], soften(reference, temperature), temperature)
-        mean = mean_over(losses, weights=objective.image_weights(logits, labels, columns))
+        losses = distillation(logits[:, columns], softmax_with_temperature(reference, temperature), temperature)
+        mean = masked_mean(losses, weights=objective.image_weights(logits, labels, columns))
         return mean * (objective.scale(temperature) * objective.distillation_weight(columns))
 
     if objective.previous == "global":  # Equation 3
-        assert previous is not None
-        terms["previous"] = distilled(slice(0, previous.shape[1]), previous)
+        p = _needed(previous)
+        terms["previous"] = distilled(slice(0, p.shape[1]), p)
     if objective.previous == "local":  # Equation 2
-        assert previous is not None
-        known = [task for task in objective.task_ranges() if task.stop <= previous.shape[1]]
-        terms["previous"] = torch.stack([distilled(task, previous[:, task]) for task in known]).sum()
+        p = _needed(previous)
+        known = [task for task in objective.task_ranges() if task.stop <= p.shape[1]]
+        terms["previous"] = torch.stack([distilled(task, p[:, task]) for task in known]).sum()
     if objective.teacher == "distilled":  # Equation 4
-        assert teacher is not None
-        terms["teacher"] = distilled(current, teacher)
+        terms["teacher"] = distilled(current, _needed(teacher))
     if objective.teacher == "hard labels":  # Equation 12 without a C (Equation 5 without confidence)
         weight = loss_weight(objective.task_sizes[-1], seen.stop)
         own = teacher_terms(
@@ -121,39 +132,83 @@ def _global_terms(
     labelled: Tensor,
     previous: Tensor | None,
     teacher: Tensor | None,
-) -> Terms:
-    """The terms over all classes: cls on labelled images (Equation 1) and Q on external ones (Equation 8)."""
+) -> dict[str, Tensor]:
+    """Return the terms over all classes: cls on labelled images (Equation 1) and Q on external ones (Equation 8)."""
     cls = classification(logits, labels)
     weights = objective.image_weights(logits, labels, slice(0, objective.num_seen))
     if not objective.ensemble:
-        return {"cls": mean_over(cls, labelled, weights)}
-    assert previous is not None
+        return {"cls": masked_mean(cls, labelled, weights)}
     temperature = objective.ensemble_temperature
-    p_prev = soften(previous, temperature)
+    p_prev = softmax_with_temperature(_needed(previous), temperature)
     if teacher is None:  # Q spreads epsilon uniformly
         size = objective.task_sizes[-1]
         p_cur = p_prev.new_full((len(p_prev), size), 1 / size)
     else:
-        p_cur = soften(teacher, temperature)
+        p_cur = softmax_with_temperature(teacher, temperature)
     q = distillation(logits, ensemble(p_prev, p_cur), temperature) * objective.scale(temperature)
     external = ~labelled
     if objective.convention.pool_global_terms:
-        return {"cls": mean_over(cls * labelled, weights=weights), "ensemble": mean_over(q * external)}
-    return {"cls": mean_over(cls, labelled, weights), "ensemble": mean_over(q, external)}
+        return {"cls": masked_mean(cls * labelled, weights=weights), "ensemble": masked_mean(q * external)}
+    return {"cls": masked_mean(cls, labelled, weights), "ensemble": masked_mean(q, external)}
 
 
-def teacher_terms(logits: Tensor, labels: Tensor, *, calibrate: bool, weights: Tensor | None = None) -> Terms:
-    """C's loss on one batch: cls on its own task, and to `calibrate` it, cnf on all other images (Equation 12).
+def _needed(reference: Tensor | None) -> Tensor:
+    if reference is None:
+        raise ValueError("the objective needs the logits of a reference model that was not given")
+    return reference
+
+
+def teacher_terms(
+    logits: Tensor, labels: Tensor, *, calibrate: bool, weights: Tensor | None = None
+) -> dict[str, Tensor]:
+    """Return C's loss on one batch: cls on its own task, and to `calibrate` it, cnf on all other images (Equation 12).
 
     Labels are numbered within the task, EXTERNAL for every other image.
     """
     own = labels != EXTERNAL
-    terms = {"cls": mean_over(classification(logits, labels), own, weights)}
+    terms = {"cls": masked_mean(classification(logits, labels), own, weights)}
     if calibrate:
-        terms["confidence"] = mean_over(confidence(logits), ~own)
+        terms["confidence"] = masked_mean(confidence(logits), ~own)
     return terms
 
 
 def task_labels(labels: Tensor, num_prev: int) -> Tensor:
-    """Labels numbered within the current task; EXTERNAL for images of previous classes and external ones."""
+    """Return labels numbered within the current task; EXTERNAL for images of previous classes and external ones."""
     return torch.where(labels >= num_prev, labels - num_prev, EXTERNAL)
+
+
+class TeacherLoss:
+    """The loss of C, and of the first model (Equation 12; Equation 5 without calibration)."""
+
+    def __init__(self, num_prev: int, *, calibrate: bool, bfloat16: bool = False) -> None:
+        self.num_prev, self.calibrate, self.bfloat16 = num_prev, calibrate, bfloat16
+
+    def __call__(self, network: Classifier, inputs: Tensor, labels: Tensor, dropout: DropoutRng) -> dict[str, Tensor]:
+        logits = network.logits(inputs, dropout, bfloat16=self.bfloat16)
+        return teacher_terms(logits, task_labels(labels, self.num_prev), calibrate=self.calibrate)
+
+
+class DistillationLoss:
+    """The loss of M (Equation 9). It holds the references P and C that the objective uses."""
+
+    def __init__(
+        self,
+        objective: ModelObjective,
+        previous: Classifier,
+        teacher: Classifier | None,
+        *,
+        head_only: bool = False,
+        bfloat16: bool = False,
+    ) -> None:
+        self.objective, self.head_only, self.bfloat16 = objective, head_only, bfloat16
+        self.previous = as_reference(previous, bfloat16=bfloat16) if objective.uses_previous else None
+        self.teacher = None
+        if teacher is not None and objective.uses_teacher:
+            self.teacher = as_reference(teacher, bfloat16=bfloat16)
+
+    def __call__(self, network: Classifier, inputs: Tensor, labels: Tensor, dropout: DropoutRng) -> dict[str, Tensor]:
+        with torch.no_grad():
+            previous = self.previous.logits(inputs, bfloat16=self.bfloat16) if self.previous is not None else None
+            teacher = self.teacher.logits(inputs, bfloat16=self.bfloat16) if self.teacher is not None else None
+        logits = network.logits(inputs, dropout, head_only=self.head_only, bfloat16=self.bfloat16)
+        return model_terms(self.objective, logits, labels, previous, teacher)

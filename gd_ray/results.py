@@ -1,33 +1,14 @@
-"""What a trial gives back: counts, so that every metric can be worked out again exactly."""
+"""What a trial returns: counts, so that every metric can be computed again exactly."""
 
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gd_ray.inputs import Inputs
+from gd_ray.fingerprint import Fingerprints
 from gd_ray.metrics import average_forgetting, average_incremental_accuracy
 from gd_ray.spec import TrialSpec
-
-ROW = "gd_ray:row"
-"""The key under which the metadata of a trial's Parquet file hold its row as JSON."""
-
-
-@dataclass(frozen=True)
-class SampledImages:
-    """The external set of one stage, one entry per image."""
-
-    positions: NDArray[np.int64]
-    """Positions in the stream."""
-    is_ood: NDArray[np.bool_]
-    classes: NDArray[np.int64]
-    """The class of the data set an image was sampled for; -1 for out-of-distribution images."""
-    confidences: NDArray[np.float32]
-    """What it was ranked by; NaN where it was not scored.
-
-    P's probability of the class (its logit under the released convention); for OOD by prediction, minus its
-    confidence loss.
-    """
+from gd_ray.wild.sampling import Sample
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,13 +25,18 @@ class StageResult:
     labelled_size: int
     coreset_size: int
     """Images in the coreset that this stage leaves."""
-    samples: SampledImages
+    samples: Sample
+    """The external set; classes as numbered in the data set."""
     losses: dict[str, float]
     """Mean of each loss term over the last epoch of each training."""
     images: dict[str, int]
     """Images that each step worked on."""
     seconds: dict[str, float]
     """Wall-clock time of each step."""
+    head_confusion: NDArray[np.int64] | None = None
+    """The same of the model's head alone, where the model predicts otherwise; hits and `confusion` are the model's."""
+    recorded: dict[str, float] = field(default_factory=dict)
+    """Numbers that a learner records, such as WA's 'gamma'."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +45,7 @@ class TrialResult:
 
     spec: TrialSpec
     stages: tuple[StageResult, ...]
-    inputs: Inputs = field(default_factory=Inputs)
+    fingerprints: Fingerprints = field(default_factory=Fingerprints)
 
     @property
     def accuracy(self) -> NDArray[np.float64]:

@@ -20,23 +20,34 @@ class Schedule:
     """One training: how many updates, and the learning rate of each."""
 
     updates: int
+    updates_per_epoch: int
     learning_rate: float
     decay_updates: tuple[int, ...]
 
     def rate(self, update: int) -> float:
-        """The learning rate of the update with that number, from 0."""
+        """Return the learning rate of an update; the first is number 0."""
         return self.learning_rate * DECAY ** sum(update >= decay for decay in self.decay_updates)
 
+    @property
+    def last_epoch(self) -> int:
+        """The first update of the last epoch."""
+        return max(0, self.updates - self.updates_per_epoch)
 
-def schedule(training: Training, *, updates_per_epoch: int, epoch_factor: float, learning_rate: float) -> Schedule:
-    """The paper's schedule, all epochs scaled by one factor.
 
-    It is kept in updates, so that a factor may leave fractions of an epoch and every decay keeps its share.
+def schedule(
+    training: Training, *, images: int, batch_size: int, epoch_factor: float, learning_rate: float
+) -> Schedule:
+    """Return the paper's schedule for a set of `images`, all epochs scaled by one factor.
+
+    It is kept in updates, so that a factor may leave fractions of an epoch and every decay keeps its share. A set
+    smaller than a batch is one batch.
     """
     epochs, share, decays = _PAPER[training]
+    updates_per_epoch = max(1, images // batch_size)
     per_paper_epoch = updates_per_epoch * epoch_factor
     return Schedule(
         updates=max(1, round(epochs * per_paper_epoch)),
+        updates_per_epoch=updates_per_epoch,
         learning_rate=learning_rate * share,
         decay_updates=tuple(round(decay * per_paper_epoch) for decay in decays),
     )

@@ -6,6 +6,7 @@ stay paired: the same purpose gives them the same numbers.
 
 from enum import IntEnum
 from typing import TYPE_CHECKING
+from zlib import crc32
 
 import numpy as np
 
@@ -21,27 +22,34 @@ class Purpose(IntEnum):
     BALANCED_SET = 2
     STREAM_WINDOW = 3
     OOD_SAMPLE = 4
-    TEACHER_BATCHES = 10
-    TEACHER_AUGMENTATION = 11
-    TEACHER_DROPOUT = 12
-    MODEL_BATCHES = 20
-    MODEL_AUGMENTATION = 21
-    MODEL_DROPOUT = 22
-    FINE_TUNE_BATCHES = 30
-    FINE_TUNE_AUGMENTATION = 31
-    FINE_TUNE_DROPOUT = 32
+    HELD_OUT = 5
 
 
-def _sequence(seed: int, stage: int, purpose: Purpose) -> np.random.SeedSequence:
+_STEPS = {"teacher": 10, "model": 20, "fine-tune": 30}
+
+
+def step_purposes(step: str) -> tuple[int, int, int]:
+    """Return the purposes of one training's shuffling, augmentation and dropout; a step keeps them for ever."""
+    # A learner's own step gets numbers from its name, far above those of the steps that have one.
+    first = _STEPS.get(step) or 1000 + 3 * (crc32(step.encode()) % 2**28)
+    return first, first + 1, first + 2
+
+
+def _sequence(seed: int, stage: int, purpose: int) -> np.random.SeedSequence:
     return np.random.SeedSequence(seed, spawn_key=(stage, int(purpose)))
 
 
-def numpy_generator(seed: int, stage: int, purpose: Purpose) -> np.random.Generator:
+def numpy_generator(seed: int, stage: int, purpose: int) -> np.random.Generator:
     return np.random.default_rng(_sequence(seed, stage, purpose))
 
 
-def generator(seed: int, stage: int, purpose: Purpose, device: "torch.device | str" = "cpu") -> "torch.Generator":
+def torch_seed(seed: int, stage: int, purpose: int) -> int:
+    """Return what seeds torch's numbers, 64 bits."""
+    return int(_sequence(seed, stage, purpose).generate_state(1, np.uint64)[0])
+
+
+def generator(seed: int, stage: int, purpose: int) -> "torch.Generator":
+    """Return a generator on the CPU; the one of a GPU gives other numbers on GPUs of another size."""
     import torch  # here, for what draws with numpy alone needs no torch
 
-    state = _sequence(seed, stage, purpose).generate_state(1, np.uint64)[0]
-    return torch.Generator(device=device).manual_seed(int(state))
+    return torch.Generator().manual_seed(torch_seed(seed, stage, purpose))

@@ -4,27 +4,19 @@ import hashlib
 import json
 import math
 from contextlib import suppress
-from dataclasses import asdict, dataclass, fields
+from dataclasses import MISSING, dataclass, fields
 from functools import cached_property
 from numbers import Integral, Real
 from typing import Any
 
-from gd_ray.conventions import Convention, convention_named
+from gd_ray.conventions import convention_named
 from gd_ray.errors import UserError, unknown_name
-from gd_ray.methods import Method, method_named
+from gd_ray.learners import LEARNERS
+from gd_ray.methods import METHODS, Method
+from gd_ray.networks import backbone_builder
+from gd_ray.plugins import plugin_of
 from gd_ray.schedule import Training
 
-_REAL = (
-    "ood_ratio",
-    "dropout",
-    "epoch_factor",
-    "fine_tune_factor",
-    "learning_rate",
-    "momentum",
-    "weight_decay",
-    "temperature",
-    "ensemble_temperature",
-)
 _WHOLE = {
     "seed": 0,
     "task_size": 1,
@@ -33,30 +25,35 @@ _WHOLE = {
     "test_per_class": 1,
     "coreset_size": 0,
     "window": 1,
-    "depth": 10,
-    "width": 1,
     "batch_size": 1,
 }
 """Whole numbers and their least values."""
 _OPTIONAL = ("train_per_class", "test_per_class")
-PRECISIONS = ("float32", "bfloat16")
-YOUNGER_FIELDS: dict[str, str | float] = {"precision": "float32", "fine_tune_factor": 1.0}
-"""Fields that came later, and what trials from before them had; with that value they are no part of a trial's id."""
+_REAL: dict[str, tuple[float, float]] = {
+    "ood_ratio": (0, 1),
+    "dropout": (0, 0.99),
+    "momentum": (0, 0.9999),
+    "weight_decay": (0, 1),
+    "epoch_factor": (0, 1e4),
+    "fine_tune_factor": (0, 1e4),
+    "learning_rate": (0, math.inf),
+    "temperature": (0, math.inf),
+    "ensemble_temperature": (0, math.inf),
+}
+"""Real numbers and the range of each."""
+_POSITIVE = ("epoch_factor", "fine_tune_factor", "learning_rate", "temperature", "ensemble_temperature")
+PRECISIONS = ("float32", "tf32", "bfloat16")
 EXTERNAL_FIELDS = ("stream", "window", "ood_ratio")
-"""Fields that only methods with external data have a use for."""
-PAPERS_STREAMS = {"cifar100": "tinyimages", "imagenet32": "imagenet2011"}
-"""The stream that the paper takes for each data set."""
-VALIDATION = ("imagenet32", 0)
-"""The data set and seed on which the paper chose the OOD ratio: never among the reported trials."""
+"""Fields that only methods with external data use."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrialSpec:
     """One class-incremental trial. The defaults are the paper's; the same spec and images give the same bytes on one
-    kind of CPU with a given number of threads."""
+    kind of CPU with a given number of threads, and are meant to on one kind of GPU."""
 
-    method: Method | str = "gd+ext"
-    """A name from `gd-ray list`, or a Method of your own."""
+    method: Method = METHODS["gd+ext"]
+    """A Method, or the name of one from `gd-ray list`."""
     seed: int = 0
     """Fixes everything random: class order, initial weights, batches, augmentation, dropout, coreset, sampling."""
     task_size: int = 10
@@ -71,15 +68,13 @@ class TrialSpec:
     coreset_size: int = 2000
     """Images of previous tasks kept in all."""
     stream: str = "tinyimages"
-    """Name of the wild stream; where it lies is said at the start of a run."""
+    """Name of the wild stream; --stream NAME=FOLDER says where it is."""
     window: int = 1_000_000
     """Stream images retrieved at each stage (N_max of Algorithm 2)."""
     ood_ratio: float = 0.7
     """Share of the external set sampled as out-of-distribution."""
-    depth: int = 16
-    """Layers of the WideResNet: 6n + 4."""
-    width: int = 2
-    """Widening factor of the WideResNet."""
+    network: str = "wrn-16-2"
+    """Backbone: wrn-DEPTH-WIDTH, resnet-32, resnet-18 or one of a plugin."""
     dropout: float = 0.3
     batch_size: int = 128
     epoch_factor: float = 1.0
@@ -96,19 +91,22 @@ class TrialSpec:
     convention: str = "paper"
     """'paper' follows the text, 'released' the authors' program."""
     precision: str = "float32"
-    """Of the networks while they learn: 'float32', or 'bfloat16' (autocast), which is faster on GPUs that have it and
-    changes results. Scoring and testing never are in bfloat16. On GPUs that have TF32, torch convolves float32 in it
-    unless told otherwise."""
+    """Arithmetic of training: 'float32' (IEEE on every device); 'tf32' (TF32 convolutions, on GPUs from Ampere on) or
+    'bfloat16' (autocast), which are faster and change results. Scoring and testing are always in IEEE float32."""
+    plugin: str = ""
+    """Digest of the plugin that the method, learner, network, ranking or data set comes from; filled in by itself."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.method, Method):
-            object.__setattr__(self, "method", method_named(str(self.method)))
+            object.__setattr__(self, "method", METHODS.named(str(self.method)))
         convention_named(str(self.convention))
+        backbone_builder(str(self.network))
+        LEARNERS.named(self.method.learner)
         if self.precision not in PRECISIONS:
             raise unknown_name("precision", str(self.precision), PRECISIONS)
         # Whole and real numbers are told apart once, here, so that 1 and 1.0 name the same trial.
-        for name in _REAL:
-            object.__setattr__(self, name, _real(name, getattr(self, name)))
+        for name, limits in _REAL.items():
+            object.__setattr__(self, name, _real(name, getattr(self, name), *limits))
         for name, low in _WHOLE.items():
             if name not in _OPTIONAL or getattr(self, name) is not None:
                 object.__setattr__(self, name, _whole(name, getattr(self, name), low))
@@ -121,38 +119,32 @@ class TrialSpec:
                 f"task_size {self.task_size} does not cut num_classes {self.num_classes} into two or more equal tasks; "
                 f"choose one of {', '.join(map(str, _divisors(self.num_classes)))}."
             )
-        _inside("ood_ratio", self.ood_ratio, 0, 1, "0.7 is the paper's")
-        _inside("dropout", self.dropout, 0, 0.99, "0.3 is the paper's")
-        _inside("momentum", self.momentum, 0, 0.9999, "0.9 is the paper's")
-        _inside("weight_decay", self.weight_decay, 0, 1, "0.0005 is the paper's")
-        for name in ("epoch_factor", "fine_tune_factor", "learning_rate", "temperature", "ensemble_temperature"):
-            if getattr(self, name) <= 0:
-                raise UserError(f"{name} {getattr(self, name)} must be above 0; leave it out for the paper's value.")
-        for name in ("epoch_factor", "fine_tune_factor"):
-            _inside(name, getattr(self, name), 0, 1e4, "1 is the paper's")
-        if self.rules.balancing == "balanced set" and not self.coreset_size:
+        if self.method.balancing == "balanced set" and not self.coreset_size:
             raise UserError(
-                f"coreset_size 0 leaves method {self.rules.name!r} no balanced set to fine-tune on; raise it."
+                f"coreset_size 0 leaves method {self.method.name!r} no balanced set to fine-tune on; raise it."
             )
-        if (self.depth - 4) % 6:
-            raise UserError(f"depth {self.depth} is not 6n + 4 with n of at least 1; use 10, 16, 22, 28 or so on.")
+        self._check_plugin()
 
-    @property
-    def rules(self) -> Method:
-        """The method as data, whichever way it was given."""
-        assert isinstance(self.method, Method)
-        return self.method
-
-    @property
-    def reading(self) -> Convention:
-        """The convention as data."""
-        return convention_named(self.convention)
-
-    @property
-    def trains_teacher(self) -> bool:
-        """Whether stages after the first train a C: to distil it, or inside Q."""
-        inside_ensemble = self.rules.ensemble and not self.reading.ensemble_alone_has_no_teacher
-        return self.rules.teacher == "distilled" or inside_ensemble
+    def _check_plugin(self) -> None:
+        """Record the plugin that this trial needs; refuse a digest that is not the loaded plugin's."""
+        method = self.method
+        digests = {
+            plugin_of("method", method.name),
+            plugin_of("learner", method.learner),
+            plugin_of("network", self.network),
+            plugin_of("data set", self.dataset),
+            plugin_of("ranking", method.previous_sampling),
+            plugin_of("ranking", method.ood_sampling),
+        } - {""}
+        if len(digests) > 1:
+            raise UserError(f"method {method.name!r} needs entries of {len(digests)} plugins; put them into one file.")
+        digest = next(iter(digests), "")
+        if self.plugin not in ("", digest):
+            raise UserError(
+                f"plugin {self.plugin} made this trial, but the plugin that is loaded now is {digest or 'none'}; "
+                f"load the file as it was, or start a new trial."
+            )
+        object.__setattr__(self, "plugin", digest)
 
     @property
     def num_tasks(self) -> int:
@@ -168,53 +160,66 @@ class TrialSpec:
 
     @property
     def _used_fine_tune_factor(self) -> float:
-        """Means nothing where nothing is fine-tuned."""
-        return self.fine_tune_factor if self.rules.fine_tuned != "nothing" else 1.0
+        """The factor, or 1 where nothing is fine-tuned."""
+        return self.fine_tune_factor if self.method.fine_tuned != "nothing" else 1.0
 
     def canonical(self) -> dict[str, Any]:
-        """All that decides the result; fields that the method has no use for at all, such as a stream, are left out."""
-        values: dict[str, Any] = {f.name: getattr(self, f.name) for f in fields(self)}
-        values["method"] = asdict(self.rules)
+        """Return what decides the result: the fields that differ from their defaults, of the spec and of its method.
+
+        A field that is added later changes no id, as long as trials of before had its default. Fields that the method
+        does not use, such as a stream, are left out.
+        """
+        values = _changed(self)
+        values["method"] = _changed(self.method)
         del values["method"]["title"]
-        if not self.rules.external:
+        if not self.method.external:
             for name in EXTERNAL_FIELDS:
-                del values[name]
-        values["fine_tune_factor"] = self._used_fine_tune_factor
-        for name, old in YOUNGER_FIELDS.items():
-            if values[name] == old:
-                del values[name]
+                values.pop(name, None)
+        if self._used_fine_tune_factor == 1.0:
+            values.pop("fine_tune_factor", None)
         return values
 
     @cached_property
     def trial_id(self) -> str:
-        """Names the trial's files: equal for specs that ask for the same, on any machine."""
+        """Name of the trial's files: equal for specs that ask for the same, on any machine."""
         return _digest(self.canonical())
 
     @cached_property
     def first_model_id(self) -> str:
         """Equal for trials that share their first-stage model."""
         values = self.canonical()
+        if not self.method.shares_first_model:
+            return _digest({**values, "first model": "own"})
         for name in ("method", "ood_ratio", "fine_tune_factor", "temperature", "ensemble_temperature"):
             values.pop(name, None)
-        if not self.rules.calibrated_first_model:
+        if not self.method.calibrated_first_model:
             for name in (*EXTERNAL_FIELDS, "convention"):
                 values.pop(name, None)
-        values["calibrated"] = self.rules.calibrated_first_model
+        if not (plugin_of("network", self.network) or plugin_of("data set", self.dataset)):
+            values.pop("plugin", None)
+        values["calibrated"] = self.method.calibrated_first_model
         return _digest(values)
 
     def flat(self) -> dict[str, str | int | float | bool | None]:
         """One column per field, the method's own as `method_<field>`."""
-        row: dict[str, str | int | float | bool | None] = {"method": self.rules.name}
+        row: dict[str, str | int | float | bool | None] = {"method": self.method.name}
         row.update({f.name: getattr(self, f.name) for f in fields(self) if f.name != "method"})
         row["fine_tune_factor"] = self._used_fine_tune_factor
-        row.update({f"method_{f.name}": getattr(self.rules, f.name) for f in fields(Method) if f.name != "name"})
+        row.update({f"method_{f.name}": getattr(self.method, f.name) for f in fields(Method) if f.name != "name"})
+        row["method_options"] = json.dumps(dict(self.method.options))
         return row
 
 
 def check_seed(seed: int) -> None:
-    """Of a trial, or of anything else that is drawn."""
+    """Refuse a seed that a generator does not take."""
     if not 0 <= seed < 2**31:
-        raise UserError(f"seed {seed} must be at least 0 and below 2**31; any smaller number does as well.")
+        raise UserError(f"seed {seed} must be at least 0 and below 2**31.")
+
+
+def _changed(instance: Any) -> dict[str, Any]:
+    """Return the fields of a dataclass that differ from their defaults."""
+    values = {f.name: getattr(instance, f.name) for f in fields(instance)}
+    return {f.name: values[f.name] for f in fields(instance) if f.default is MISSING or values[f.name] != f.default}
 
 
 def _digest(values: dict[str, Any]) -> str:
@@ -228,18 +233,19 @@ def _whole(name: str, value: object, low: int) -> int:
     return int(value)
 
 
-def _real(name: str, value: object) -> float:
+def _real(name: str, value: object, low: float, high: float) -> float:
+    number = math.nan
     if isinstance(value, Real) and not isinstance(value, bool):
         with suppress(OverflowError):
             number = float(value)
-            if math.isfinite(number):
-                return number
-    raise UserError(f"{name} {value!r} must be a finite number.")
-
-
-def _inside(name: str, value: float, low: float, high: float, advice: str) -> None:
-    if not low <= value <= high:
-        raise UserError(f"{name} {value} is outside [{low}, {high}]; {advice}.")
+    if not math.isfinite(number):
+        raise UserError(f"{name} {value!r} must be a finite number.")
+    if low <= number <= high and (number > 0 or name not in _POSITIVE):
+        return number
+    default = next(f.default for f in fields(TrialSpec) if f.name == name)
+    if name in _POSITIVE and number <= 0:
+        raise UserError(f"{name} {number} must be above 0; the default is {default}.")
+    raise UserError(f"{name} {number} is outside [{low}, {high}]; the default is {default}.")
 
 
 def _divisors(number: int) -> list[int]:

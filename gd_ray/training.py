@@ -1,86 +1,102 @@
-"""Stochastic gradient descent over a pool of images: the loop that every training shares."""
+"""Stochastic gradient descent: the loop that every training shares."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 
-from gd_ray.data.loader import augmented, batches, draw_augmentation, normalised, updates_per_epoch
-from gd_ray.data.pixels import Statistics
-from gd_ray.objective import Terms
-from gd_ray.schedule import Training, schedule
-from gd_ray.seeding import Purpose, generator
-from gd_ray.spec import TrialSpec
-
-OnImages = Callable[[int, int], None]
-"""Told how many images a step has done, and how many it has in all."""
+from gd_ray.cuda_graph import graphed
+from gd_ray.data.augmentation import TrainingBatches
+from gd_ray.networks.classifier import Classifier
+from gd_ray.networks.dropout import DropoutRng
+from gd_ray.philox import PhiloxDropout
+from gd_ray.schedule import Schedule
 
 
-@dataclass(frozen=True)
-class Pool:
-    """The images of a stage on the training device: labelled ones first, then the external set."""
+class Loss(Protocol):
+    """What a training minimizes; it holds the reference models that it compares with.
 
-    images: Tensor
-    labels: Tensor
-    statistics: Statistics
+    A GPU records a call once per learning rate and replays it, so every call must run the same operations: a number
+    that changes between updates has to be a tensor on the device.
+    """
 
-
-@dataclass(frozen=True)
-class Randomness:
-    """Where one training draws its numbers."""
-
-    seed: int
-    stage: int
-    batches: Purpose
-    augmentation: Purpose
-    dropout: Purpose
+    def __call__(self, network: Classifier, inputs: Tensor, labels: Tensor, dropout: DropoutRng) -> dict[str, Tensor]:
+        """Return the terms of the loss on one batch; their sum is minimized."""
+        ...
 
 
 def fit(
-    spec: TrialSpec,
-    pool: Pool,
-    members: Tensor,
-    training: Training,
-    parameters: list[nn.Parameter],
-    terms: Callable[[Tensor, Tensor, torch.Generator], Terms],
-    randomness: Randomness,
-    on_images: OnImages,
+    network: Classifier,
+    loss: Loss,
+    batches: TrainingBatches,
+    schedule: Schedule,
+    optimizer: torch.optim.Optimizer,
+    dropout: DropoutRng,
+    on_images: Callable[[int], None],
 ) -> dict[str, float]:
-    """Minimises the sum of `terms(inputs, labels, dropout)` over the members of the pool.
+    """Train a network in place; return the mean of each loss term over the last epoch.
 
-    Returns the mean of each term over the last epoch.
+    `on_images` receives the number of images of every update.
     """
-    device = pool.images.device
-    seed, stage = randomness.seed, randomness.stage
-    batch_numbers = generator(seed, stage, randomness.batches)
-    augmentation = generator(seed, stage, randomness.augmentation)
-    dropout = generator(seed, stage, randomness.dropout, device)
-    per_epoch = updates_per_epoch(len(members), spec.batch_size)
-    plan = schedule(
-        training,
-        updates_per_epoch=per_epoch,
-        epoch_factor=spec.factor_of(training),
-        learning_rate=spec.learning_rate,
-    )
-    optimiser = torch.optim.SGD(
-        parameters,
-        lr=plan.learning_rate,
-        momentum=spec.momentum,
-        weight_decay=spec.weight_decay,
-        fused=device.type == "cuda",  # on a CPU it gains nothing
-    )
-    sums: dict[str, Tensor] = {}
-    last_epoch = max(0, plan.updates - per_epoch)
-    for update, index in enumerate(batches(members, spec.batch_size, plan.updates, batch_numbers, device)):
-        optimiser.param_groups[0]["lr"] = plan.rate(update)
-        pixels = augmented(pool.images[index], draw_augmentation(len(index), augmentation, device))
-        losses = terms(normalised(pixels, pool.statistics), pool.labels[index], dropout)
-        optimiser.zero_grad(set_to_none=True)
-        torch.stack(list(losses.values())).sum().backward()  # type: ignore[no-untyped-call]
-        optimiser.step()
-        if update >= last_epoch:  # no number leaves the device before the training ends
-            for name, loss in losses.items():
-                sums[name] = sums.get(name, 0) + loss.detach()
-        on_images((update + 1) * len(index), plan.updates * len(index))
-    return {name: float(total) / (plan.updates - last_epoch) for name, total in sums.items()}
+    sums = LossSums()
+
+    def update(whole: Tensor, factors: Tensor) -> None:
+        inputs, labels = batches.load(whole, factors)
+        if isinstance(dropout, PhiloxDropout):
+            dropout.next_update()
+        losses = loss(network, inputs, labels, dropout)
+        optimizer.zero_grad(set_to_none=True)
+        terms = torch.stack(list(losses.values()))
+        terms.sum().backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+        sums.add(tuple(losses), terms.detach())
+
+    step = graphed(update, network.device)  # on a CPU the function itself
+    network.train()
+    with _batches_counted_once(network, schedule.updates):
+        for number, (whole, factors) in enumerate(batches):
+            optimizer.param_groups[0]["lr"] = rate = schedule.rate(number)
+            if number == schedule.last_epoch:
+                sums.clear()
+            step(whole, factors, constant=rate)
+            on_images(whole.shape[1])
+    network.eval()
+    optimizer.zero_grad(set_to_none=True)
+    return sums.means(schedule.updates - schedule.last_epoch)
+
+
+class LossSums:
+    """Sums of loss terms; no number leaves the device before the training ends."""
+
+    def __init__(self) -> None:
+        self._names: tuple[str, ...] = ()
+        self._sums: Tensor | None = None
+
+    def add(self, names: tuple[str, ...], terms: Tensor) -> None:
+        if self._sums is None:
+            self._names, self._sums = names, torch.zeros_like(terms)
+        self._sums.add_(terms)
+
+    def clear(self) -> None:
+        if self._sums is not None:
+            self._sums.zero_()
+
+    def means(self, updates: int) -> dict[str, float]:
+        sums = [] if self._sums is None else self._sums.tolist()
+        return {name: total / updates for name, total in zip(self._names, sums, strict=True)}
+
+
+@contextmanager
+def _batches_counted_once(network: nn.Module, updates: int) -> Iterator[None]:
+    """Count the batches of all batch norms after the training, rather than each with a kernel in every update."""
+    norms = [module for module in network.modules() if isinstance(module, nn.BatchNorm2d) and module.momentum]
+    counts = [norm.num_batches_tracked for norm in norms]
+    for norm in norms:
+        norm.num_batches_tracked = None
+    try:
+        yield
+    finally:
+        for norm, count in zip(norms, counts, strict=True):
+            norm.num_batches_tracked = None if count is None else count.add_(updates)

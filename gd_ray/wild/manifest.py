@@ -1,12 +1,12 @@
-"""manifest.json: what a prepared stream holds. A folder without one is no stream."""
+"""manifest.json, the description of a prepared stream. A folder without one is not a stream."""
 
 import json
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from gd_ray.data.pixels import SIDE, Statistics
+from gd_ray.data.pixels import Statistics
 from gd_ray.errors import UserError
-from gd_ray.filesystems import filesystem_of
+from gd_ray.storage import filesystem_of
 
 FORMAT = 1
 NAME = "manifest.json"
@@ -26,62 +26,55 @@ class Shard:
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a stream holds and where it came from."""
+    """Contents and origin of a stream."""
 
+    side: int
     images: int
     shards: tuple[Shard, ...]
     source: str
     seed: int
-    """Of the shuffle."""
+    """Seed of the shuffle."""
     statistics: Statistics
     classes: int
-    """Classes of the source that are in the stream; 0 where it has none."""
+    """Number of classes in the stream; 0 if the source has none."""
     excluded: dict[str, int]
-    """Images left out, for each excluded class that occurred."""
+    """Number of excluded images of each excluded class."""
     unreadable: int
     unreadable_examples: tuple[str, ...]
     split: str = ""
-    """Which part of the source stream this is, where it was cut from one."""
+    """Distances of this stream, if it was cut from another one."""
 
     def to_json(self) -> str:
-        return json.dumps({"format": FORMAT, "side": SIDE, **asdict(self)}, indent=1)
+        return json.dumps({"format": FORMAT, **asdict(self)}, indent=1)
 
 
 def read_manifest(address: str) -> Manifest:
-    """Reads and checks the manifest and that its shards are there, whole by their size."""
+    """Read and check the manifest, and the presence and size of its shards."""
     filesystem, root = filesystem_of(address)
     try:
         with filesystem.open_input_stream(f"{root}/{NAME}") as source:
             content = json.loads(source.read())
     except FileNotFoundError as error:
-        raise UserError(
-            f"stream {address!r} has no {NAME}: it does not exist or was not finished; make it with 'gd-ray prepare'."
-        ) from error
+        problem = "it does not exist or was not finished; make it with 'gd-ray prepare stream'."
+        raise UserError(f"stream {address!r} has no {NAME}: {problem}") from error
     except (OSError, ValueError) as error:
-        raise UserError(
-            f"stream {address!r} has a {NAME} that cannot be read ({error}); if it stays so, prepare it anew."
-        ) from error
+        problem = f"cannot be read ({error}); if this persists, prepare it again."
+        raise UserError(f"stream {address!r} has a {NAME} that {problem}") from error
     manifest = _checked(address, content)
     sizes = {info.path: info.size for info in filesystem.get_file_info([f"{root}/{s.file}" for s in manifest.shards])}
     for shard in manifest.shards:
         size = sizes[f"{root}/{shard.file}"]
-        if size is None:
-            raise UserError(f"stream {address!r} lacks its shard {shard.file}; copy it again or prepare it anew.")
         if size != shard.bytes:
-            raise UserError(
-                f"stream {address!r} has a shard {shard.file} of {size} bytes where {shard.bytes} belong; copy it "
-                f"again or prepare it anew."
-            )
+            has = f"has a shard {shard.file} of {size} bytes, expected {shard.bytes}"
+            problem = has if size is not None else f"lacks its shard {shard.file}"
+            raise UserError(f"stream {address!r} {problem}; copy it again or prepare it again.")
     return manifest
 
 
 def _checked(address: str, content: Any) -> Manifest:
-    if not isinstance(content, dict) or content.get("format") != FORMAT:
-        version = content.get("format") if isinstance(content, dict) else None
-        raise UserError(f"stream {address!r} has format {version!r}, this program reads {FORMAT}; prepare it anew.")
-    if content.get("side") != SIDE:
-        raise UserError(f"stream {address!r} has images of side {content.get('side')!r}, not {SIDE}; prepare it anew.")
-    del content["format"], content["side"]
+    version = content.pop("format", None) if isinstance(content, dict) else None
+    if version != FORMAT:
+        raise UserError(f"stream {address!r} has format {version!r}, this program reads {FORMAT}; prepare it again.")
     try:
         shards = tuple(
             Shard(**{**shard, "group_rows": tuple(shard["group_rows"]), "group_crcs": tuple(shard["group_crcs"])})
@@ -90,9 +83,11 @@ def _checked(address: str, content: Any) -> Manifest:
         numbers = content.pop("statistics")
         statistics = Statistics(tuple(numbers["mean"]), tuple(numbers["std"]))
         examples = tuple(content.pop("unreadable_examples"))
+        if not isinstance(content["side"], int) or content["side"] < 1:
+            raise TypeError(f"side {content['side']!r}")
         manifest = Manifest(**content, shards=shards, statistics=statistics, unreadable_examples=examples)
     except (KeyError, TypeError) as error:
-        raise UserError(f"stream {address!r} has a {NAME} with a wrong field ({error}); prepare it anew.") from error
+        raise UserError(f"stream {address!r} has a {NAME} with a wrong field ({error}); prepare it again.") from error
     if manifest.images != sum(shard.rows for shard in shards) or not shards:
-        raise UserError(f"stream {address!r} has a {NAME} whose counts do not add up; prepare it anew.")
+        raise UserError(f"stream {address!r} has a {NAME} whose counts do not add up; prepare it again.")
     return manifest

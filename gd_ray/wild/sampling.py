@@ -1,37 +1,40 @@
-"""Algorithm 2: which stream images join the external set, as pure functions over scores.
+"""Algorithm 2: which stream images join the external set, as pure functions over what the previous model computes.
 
 The one-by-one algorithm fills each class up to its quota and then replaces its least probable image by a strictly
 more probable one. What it keeps is, for each class, the first `quota` images in the order (more probable, then
 earlier). That description holds for any part of the stream, so parts can be selected apart and merged in any order
-with the same result.
+with the same result. A sampling rule is a ranking: which image competes for which class, and with which score.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from gd_ray.conventions import Convention
 from gd_ray.methods import Method
+from gd_ray.plugins import Registry
+
+FloatArray = NDArray[np.float32]
+IntArray = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Selection:
+class TopK:
     """The best `quota` images of each class among those seen so far, ordered by class, then best first."""
 
     quota: int
-    positions: NDArray[np.int64]
-    classes: NDArray[np.int64]
-    scores: NDArray[np.float32]
-    """What they are ranked by."""
+    positions: IntArray
+    classes: IntArray
+    scores: FloatArray
 
     def __len__(self) -> int:
         return len(self.positions)
 
 
-def select(positions: ArrayLike, classes: ArrayLike, scores: ArrayLike, *, quota: int) -> Selection:
-    """The selection from one part of the stream. Positions say which image came first."""
+def select(positions: ArrayLike, classes: ArrayLike, scores: ArrayLike, *, quota: int) -> TopK:
+    """Select from one part of the stream; of equal scores the earlier position wins."""
     position, label = np.asarray(positions, np.int64), np.asarray(classes, np.int64)
     score = np.asarray(scores)
     order = np.lexsort((position, -score, label))
@@ -39,11 +42,11 @@ def select(positions: ArrayLike, classes: ArrayLike, scores: ArrayLike, *, quota
     new_class = np.r_[True, sorted_labels[1:] != sorted_labels[:-1]] if len(order) else np.empty(0, bool)
     first = np.maximum.accumulate(np.where(new_class, np.arange(len(order)), 0))
     kept = order[np.arange(len(order)) - first < quota]
-    return Selection(quota, position[kept], label[kept], score[kept])
+    return TopK(quota, position[kept], label[kept], score[kept])
 
 
-def merge(a: Selection, b: Selection) -> Selection:
-    """The selection from two parts of the stream: associative and commutative."""
+def merge(a: TopK, b: TopK) -> TopK:
+    """Merge the selections of two parts of the stream: associative and commutative."""
     if a.quota != b.quota:
         raise ValueError(f"selections with quotas {a.quota} and {b.quota} do not merge")
     return select(
@@ -61,137 +64,82 @@ def class_quota(num_prev: int, num_classes: int) -> int:
 
 def sample(
     positions: ArrayLike, classes: ArrayLike, confidences: ArrayLike, *, num_prev: int, num_classes: int
-) -> NDArray[np.int64]:
-    """The positions that Algorithm 2 keeps for the previous classes, in ascending order."""
+) -> IntArray:
+    """Return the positions that Algorithm 2 keeps for the previous classes, in ascending order."""
     quota = class_quota(num_prev, num_classes)
     return np.sort(select(positions, classes, confidences, quota=quota).positions)
 
 
 @dataclass(frozen=True)
-class SamplingPlan:
-    """How many images of each kind a stage samples, and by which rule."""
+class Outputs:
+    """What the previous model computes of some images, one row per image."""
 
-    num_prev: int
-    num_ood: int
-    num_classes: int
-    several_classes: bool
-    ood: Literal["first", "window", "prediction"]
-
-    @property
-    def quota(self) -> int:
-        """Images kept for one previous class."""
-        if not self.num_classes:
-            return 0
-        if self.several_classes:
-            return self.num_prev // self.num_classes
-        return class_quota(self.num_prev, self.num_classes)
-
-    @property
-    def skipped(self) -> int:
-        """Images at the start of the window that are never scored: Algorithm 2 has taken them as OOD."""
-        return self.num_ood if self.ood == "first" else 0
-
-    @property
-    def scores(self) -> bool:
-        """Whether the plan needs any score."""
-        return self.num_classes > 0 and (self.num_prev > 0 or (self.num_ood > 0 and self.ood == "prediction"))
+    logits: FloatArray
+    features: FloatArray | None = None
+    """Only for rankings that ask for them."""
+    cosines: FloatArray | None = None
+    """Of the features and the mean features of each class, previous ones before new ones; likewise."""
 
 
-def plan_sampling(
-    method: Method, convention: Convention, *, size: int, ood_ratio: float, num_classes: int
-) -> SamplingPlan:
-    """The plan for an external set of `size` images. Before the first stage ends there is nothing to predict with."""
-    if not num_classes or method.previous_sampling == "none":
-        ood_ratio = 1.0
-    elif method.ood_sampling == "none":
-        ood_ratio = 0.0
-    num_ood = round(size * ood_ratio)
-    by_prediction = method.ood_sampling == "prediction" and num_classes > 0
-    return SamplingPlan(
-        num_prev=size - num_ood,
-        num_ood=num_ood,
-        num_classes=num_classes,
-        several_classes=convention.image_may_win_several_classes,
-        ood="prediction" if by_prediction else "window" if convention.ood_from_whole_window else "first",
-    )
+Ranked = tuple[ArrayLike, ArrayLike, ArrayLike]
+"""Rows of the images that compete, the class that each competes for, and its score: higher is better."""
 
 
 @dataclass(frozen=True)
-class Candidates:
-    """What one part of the stream offers: the best of each previous class, and the least confident images."""
+class Ranking:
+    """A sampling rule. An image may compete for any number of classes."""
 
-    previous: Selection
-    least_confident: Selection
-
-
-def candidates(plan: SamplingPlan, offsets: NDArray[np.int64], logits: NDArray[np.float32]) -> Candidates:
-    """The candidates among images at these offsets of the window, from the previous model's logits."""
-    if plan.several_classes:
-        number, num_classes = logits.shape
-        previous = select(
-            np.repeat(offsets, num_classes), np.tile(np.arange(num_classes), number), logits.ravel(), quota=plan.quota
-        )
-    else:
-        previous = select(offsets, logits.argmax(axis=1), log_odds(logits), quota=plan.quota)
-    # Enough that those chosen for a class can be passed over.
-    wanted = plan.num_ood + plan.quota * plan.num_classes if plan.ood == "prediction" else 0
-    uniform = log_softmax(logits).mean(axis=1)  # minus the confidence loss
-    return Candidates(previous, select(offsets, np.zeros(len(offsets), np.int64), uniform, quota=wanted))
+    rank: Callable[[Outputs], Ranked]
+    score_kind: str
+    """What the recorded score is, such as 'probability'."""
+    record: Callable[[FloatArray], FloatArray] = lambda scores: scores
+    """Turns scores into what is recorded."""
+    needs_features: bool = False
+    needs_means: bool = False
+    """Of each class, over the labelled images of the stage: the ranking gets `Outputs.cosines`."""
 
 
-def merge_candidates(a: Candidates, b: Candidates) -> Candidates:
-    return Candidates(merge(a.previous, b.previous), merge(a.least_confident, b.least_confident))
+RANKINGS: Registry[Ranking] = Registry("ranking")
 
 
-@dataclass(frozen=True)
-class Sample:
-    """What a stage takes from its window; offsets are unique, previous-class images first."""
-
-    offsets: NDArray[np.int64]
-    is_ood: NDArray[np.bool_]
-    classes: NDArray[np.int64]
-    """The previous class an image was taken for; -1 for OOD."""
-    confidences: NDArray[np.float32]
-    """By which it was taken: the probability of its class, or what else the convention ranks by; NaN if unscored."""
-
-    def __len__(self) -> int:
-        return len(self.offsets)
+def _rank_argmax(outputs: Outputs) -> Ranked:
+    """Let each image compete for its most probable class (the paper's Algorithm 2)."""
+    logits = outputs.logits
+    return np.arange(len(logits)), logits.argmax(axis=1), log_odds(logits)
 
 
-def finish(plan: SamplingPlan, found: Candidates | None, window_length: int, generator: np.random.Generator) -> Sample:
-    """The external set, from the merged candidates of the whole window."""
-    previous = found.previous if found is not None else select([], [], np.empty(0, np.float32), quota=plan.quota)
-    # An image may stand for several classes under one convention; it is taken once, for the first of them.
-    prev_offsets, where = np.unique(previous.positions, return_index=True)
-    if plan.ood == "first":
-        ood, score = np.arange(plan.num_ood), None
-    elif plan.ood == "window":
-        drawn = np.sort(generator.choice(window_length, plan.num_ood, replace=False))
-        ood, score = drawn[~np.isin(drawn, prev_offsets)], None
-    else:
-        assert found is not None
-        least = found.least_confident
-        rest = ~np.isin(least.positions, prev_offsets)
-        if plan.several_classes:  # that convention does not refill the places of images taken for a class
-            rest &= np.arange(len(least)) < plan.num_ood
-        ood, score = least.positions[rest][: plan.num_ood], least.scores[rest][: plan.num_ood]
-    chosen_by = previous.scores[where]
-    unscored = np.full(len(ood), np.nan, np.float32)
-    return Sample(
-        offsets=np.concatenate([prev_offsets, ood]),
-        is_ood=np.arange(len(prev_offsets) + len(ood)) >= len(prev_offsets),
-        classes=np.concatenate([previous.classes[where], np.full(len(ood), -1)]),
-        confidences=np.concatenate(
-            [
-                chosen_by if plan.several_classes else probability(chosen_by),
-                unscored if score is None else score,
-            ]
-        ),
-    )
+def _rank_every_logit(outputs: Outputs) -> Ranked:
+    """Let each image compete for every class by its raw logit (the released program)."""
+    number, num_classes = outputs.logits.shape
+    return np.repeat(np.arange(number), num_classes), np.tile(np.arange(num_classes), number), outputs.logits.ravel()
 
 
-def log_odds(logits: NDArray[np.float32]) -> NDArray[np.float32]:
-    """log p / (1 - p) of the most probable class.
+def _rank_uncertainty(outputs: Outputs) -> Ranked:
+    """Rank all images together, the least confident first: by minus their confidence loss."""
+    number = len(outputs.logits)
+    return np.arange(number), np.zeros(number, np.int64), log_softmax(outputs.logits).mean(axis=1)
+
+
+def _rank_nearest_mean(outputs: Outputs) -> Ranked:
+    """Let each image compete for the previous class with the nearest mean, by its cosine."""
+    cosines = _needed(outputs.cosines)[:, : outputs.logits.shape[1]]
+    return np.arange(len(cosines)), cosines.argmax(axis=1), cosines.max(axis=1)
+
+
+def _rank_nearest_mean_far(outputs: Outputs) -> Ranked:
+    """Let each image compete as for its nearest mean, but by how much nearer that is than any new class's."""
+    rows, classes, scores = _rank_nearest_mean(outputs)
+    return rows, classes, scores - _needed(outputs.cosines)[:, outputs.logits.shape[1] :].max(axis=1)
+
+
+def _needed(cosines: FloatArray | None) -> FloatArray:
+    if cosines is None:
+        raise ValueError("the ranking needs class means that were not given")
+    return cosines
+
+
+def log_odds(logits: FloatArray) -> FloatArray:
+    """Return log p / (1 - p) of the most probable class.
 
     It ranks as p does, also among images of which a model is so sure that p itself is rounded to 1; up to odds of
     e^87, below which float32 has no numbers left for the other classes.
@@ -201,16 +149,174 @@ def log_odds(logits: NDArray[np.float32]) -> NDArray[np.float32]:
     others = np.exp(shifted)
     others[np.arange(len(top)), top] = 0.0
     with np.errstate(divide="ignore"):  # of a single class one is infinitely sure
-        result: NDArray[np.float32] = -np.log(others.sum(axis=1))
+        result: FloatArray = -np.log(others.sum(axis=1))
     return result
 
 
-def probability(odds: NDArray[np.float32]) -> NDArray[np.float32]:
-    """p of its log odds, which are never below those of a uniform guess."""
+def probability(odds: FloatArray) -> FloatArray:
+    """Return p of its log odds, which are never below those of a uniform guess."""
     return np.asarray(1 / (1 + np.exp(-odds)), np.float32)
 
 
-def log_softmax(logits: NDArray[np.float32]) -> NDArray[np.float32]:
+def log_softmax(logits: FloatArray) -> FloatArray:
     shifted = logits - logits.max(axis=1, keepdims=True)
-    result: NDArray[np.float32] = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
+    result: FloatArray = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
     return result
+
+
+RANKINGS["argmax"] = Ranking(_rank_argmax, "probability", probability)
+RANKINGS["logit"] = Ranking(_rank_every_logit, "logit")
+RANKINGS["uncertainty"] = Ranking(_rank_uncertainty, "log likelihood")
+RANKINGS["nearest-mean"] = Ranking(_rank_nearest_mean, "cosine", needs_means=True)
+RANKINGS["nearest-mean-far"] = Ranking(_rank_nearest_mean_far, "cosine difference", needs_means=True)
+
+FIRST, ANYWHERE = "first", "anywhere"
+"""Random OOD images: the first of the window, never scored; or drawn from all of it."""
+
+
+@dataclass(frozen=True)
+class SamplingPlan:
+    """How many images of each kind a stage samples, and by which rankings."""
+
+    num_prev: int
+    num_ood: int
+    num_classes: int
+    quota: int
+    """Images kept for one previous class."""
+    previous: str
+    """The ranking for previous classes."""
+    ood: str
+    """FIRST, ANYWHERE or a ranking."""
+    refill: bool
+    """Whether the next ones replace OOD images that were taken for a class."""
+
+    @property
+    def skipped(self) -> int:
+        """Images at the start of the window that are never scored: Algorithm 2 has taken them as OOD."""
+        return self.num_ood if self.ood == FIRST else 0
+
+    @property
+    def scores(self) -> bool:
+        """Whether the plan needs any score."""
+        return self.num_classes > 0 and (self.num_prev > 0 or (self.num_ood > 0 and self.ood in RANKINGS))
+
+    @property
+    def needs_features(self) -> bool:
+        return any(ranking.needs_features for ranking in self._rankings)
+
+    @property
+    def needs_means(self) -> bool:
+        return any(ranking.needs_means for ranking in self._rankings)
+
+    @property
+    def _rankings(self) -> list[Ranking]:
+        return [RANKINGS[name] for name in (self.previous, self.ood) if name in RANKINGS]
+
+
+def plan_sampling(
+    method: Method, convention: Convention, *, size: int, ood_ratio: float, num_classes: int
+) -> SamplingPlan:
+    """Plan an external set of `size` images. Before the first stage ends there is nothing to predict with."""
+    if not num_classes or method.previous_sampling == "none":
+        ood_ratio = 1.0
+    elif method.ood_sampling == "none":
+        ood_ratio = 0.0
+    num_ood = round(size * ood_ratio)
+    num_prev = size - num_ood
+    several = convention.image_may_win_several_classes
+    previous = method.previous_sampling
+    if previous in ("none", "prediction"):
+        previous = "logit" if several else "argmax"
+    ood = "uncertainty" if method.ood_sampling == "prediction" else method.ood_sampling
+    if ood not in RANKINGS or not num_classes:
+        ood = ANYWHERE if convention.ood_from_whole_window else FIRST
+    quota = 0
+    if num_classes:
+        quota = num_prev // num_classes if several else class_quota(num_prev, num_classes)
+    return SamplingPlan(num_prev, num_ood, num_classes, quota, previous, ood, refill=not several)
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """What one part of the stream offers: the best of each previous class, and the best OOD images if ranked."""
+
+    previous: TopK
+    ood: TopK
+
+
+def candidates(plan: SamplingPlan, offsets: IntArray, outputs: Outputs) -> Candidates:
+    """Select the candidates among images at these offsets of the window."""
+    # Enough that those chosen for a class can be passed over.
+    wanted = plan.num_ood + plan.quota * plan.num_classes
+    ood = _best(plan.ood, offsets, outputs, wanted) if plan.ood in RANKINGS else _nothing(0)
+    return Candidates(_best(plan.previous, offsets, outputs, plan.quota), ood)
+
+
+def _best(ranking: str, offsets: IntArray, outputs: Outputs, quota: int) -> TopK:
+    rows, classes, scores = RANKINGS[ranking].rank(outputs)
+    return select(offsets[np.asarray(rows)], classes, scores, quota=quota)
+
+
+def _nothing(quota: int) -> TopK:
+    return select([], [], np.empty(0, np.float32), quota=quota)
+
+
+def merge_candidates(a: Candidates, b: Candidates) -> Candidates:
+    return Candidates(merge(a.previous, b.previous), merge(a.ood, b.ood))
+
+
+@dataclass(frozen=True)
+class Sample:
+    """The external set of a stage, one entry per image, without its pixels; previous-class images come first."""
+
+    positions: IntArray
+    """Positions in the stream (offsets of the window, as `finish` returns them)."""
+    is_ood: NDArray[np.bool_]
+    classes: IntArray
+    """The class that an image was sampled for; -1 for OOD."""
+    scores: FloatArray
+    """What it was ranked by; NaN if it was not scored."""
+    previous_kind: str = "none"
+    """What the scores of previous-class images are."""
+    ood_kind: str = "none"
+
+    def __len__(self) -> int:
+        return len(self.positions)
+
+    @property
+    def score_kind(self) -> NDArray[np.str_]:
+        """What each score is."""
+        return np.where(self.is_ood, self.ood_kind, self.previous_kind)
+
+
+def no_sample() -> Sample:
+    """Return the sample of a stage that learns from no external image."""
+    return Sample(np.empty(0, np.int64), np.empty(0, bool), np.empty(0, np.int64), np.empty(0, np.float32))
+
+
+def finish(plan: SamplingPlan, found: Candidates | None, window_length: int, rng: np.random.Generator) -> Sample:
+    """Choose the external set from the merged candidates of the whole window."""
+    previous = found.previous if found is not None else _nothing(plan.quota)
+    # An image may win for several classes under one convention; it is taken once, for the first of them.
+    prev_offsets, where = np.unique(previous.positions, return_index=True)
+    ranking, ood_kind = RANKINGS[plan.previous], "none"
+    if found is not None and plan.ood in RANKINGS:
+        free = ~np.isin(found.ood.positions, prev_offsets)
+        if not plan.refill:
+            free &= np.arange(len(found.ood)) < plan.num_ood
+        ood, ood_kind = found.ood.positions[free][: plan.num_ood], RANKINGS[plan.ood].score_kind
+        ood_scores = RANKINGS[plan.ood].record(found.ood.scores[free][: plan.num_ood])
+    else:
+        ood = np.arange(plan.num_ood)
+        if plan.ood == ANYWHERE:
+            drawn = np.sort(rng.choice(window_length, plan.num_ood, replace=False))
+            ood = drawn[~np.isin(drawn, prev_offsets)]
+        ood_scores = np.full(len(ood), np.nan, np.float32)
+    return Sample(
+        positions=np.concatenate([prev_offsets, ood]),
+        is_ood=np.arange(len(prev_offsets) + len(ood)) >= len(prev_offsets),
+        classes=np.concatenate([previous.classes[where], np.full(len(ood), -1)]),
+        scores=np.concatenate([ranking.record(previous.scores[where]), ood_scores]).astype(np.float32),
+        previous_kind=ranking.score_kind,
+        ood_kind=ood_kind,
+    )

@@ -1,51 +1,72 @@
 """Scores a window of the stream with the previous model, in this process."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import reduce
-from typing import Protocol
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor
 
 from gd_ray.data.pixels import Statistics
-from gd_ray.inference import predict
-from gd_ray.network import WideResNet
-from gd_ray.wild.sampling import Candidates, SamplingPlan, candidates, merge_candidates
+from gd_ray.evaluation import in_batches
+from gd_ray.networks.classifier import Classifier
+from gd_ray.wild.sampling import Candidates, Outputs, SamplingPlan, candidates, merge_candidates
 from gd_ray.wild.stream import Stream, Unit, Window
 
 
-class Scorer(Protocol):
-    """Finds the candidates of a window; the answer does not depend on how it does so."""
+@dataclass(frozen=True)
+class ScoringJob:
+    """A window of a stream to score with the previous model."""
 
-    def __call__(
-        self,
-        previous: WideResNet,
-        statistics: Statistics,
-        stream: Stream,
-        window: Window,
-        plan: SamplingPlan,
-        on_images: Callable[[int], None],
-    ) -> Candidates: ...
+    model: Classifier
+    statistics: Statistics
+    stream: Stream
+    window: Window
+    plan: SamplingPlan
+    means: NDArray[np.float32] | None = None
+    """Directions of the mean features of each class, previous ones before new ones, for plans that need them."""
+
+    def units(self) -> list[Unit]:
+        """Return what is read and scored together, in the order of the window."""
+        return self.stream.units(self.window, self.plan.skipped)
+
+    def score_unit(self, unit: Unit) -> Candidates:
+        """Read, score and select one unit."""
+        images = self.stream.load(unit)
+        if not self.plan.needs_features and self.means is None:
+            logits = in_batches(self.model.logits, self.model, images, self.statistics)
+            return candidates(self.plan, unit.offsets, Outputs(_array(logits)))
+        means = torch.from_numpy(np.empty((0, 0)) if self.means is None else self.means).to(self.model.head.weight)
+
+        def logits_features_and_cosines(inputs: Tensor) -> Tensor:
+            # Cosines too in batches of one size, so that they do not depend on how the work was cut.
+            features = self.model.features(inputs)
+            cosines = [] if self.means is None else [F.normalize(features, dim=1) @ means.T]
+            return torch.cat([self.model.head(features), features, *cosines], dim=1)
+
+        computed = _array(in_batches(logits_features_and_cosines, self.model, images, self.statistics))
+        rest = computed.shape[1] - self.model.num_classes - len(means)
+        outputs = np.split(computed, [self.model.num_classes, self.model.num_classes + rest], axis=1)
+        return candidates(self.plan, unit.offsets, Outputs(*outputs))
 
 
-def score_in_process(
-    previous: WideResNet,
-    statistics: Statistics,
-    stream: Stream,
-    window: Window,
-    plan: SamplingPlan,
-    on_images: Callable[[int], None],
-) -> Candidates:
-    """One unit after another. `on_images` is told the number of images of each."""
+def _array(values: Tensor) -> NDArray[np.float32]:
+    return values.float().cpu().numpy()
 
-    def found(unit: Unit) -> Candidates:
-        result = unit_candidates(previous, statistics, stream, plan, unit)
+
+Scorer = Callable[[ScoringJob, Callable[[int], None]], Candidates]
+"""Returns the candidates of a window, which do not depend on how it finds them; reports images as they are scored."""
+
+
+def score_in_process(job: ScoringJob, on_images: Callable[[int], None]) -> Candidates:
+    """Score one unit after another."""
+
+    def score(unit: Unit) -> Candidates:
+        result = job.score_unit(unit)
         on_images(len(unit))
         return result
 
-    return reduce(merge_candidates, map(found, stream.units(window, plan.skipped)))
-
-
-def unit_candidates(
-    previous: WideResNet, statistics: Statistics, stream: Stream, plan: SamplingPlan, unit: Unit
-) -> Candidates:
-    """The candidates of one unit: read, scored, selected."""
-    logits = predict(previous, stream.load(unit), statistics)
-    return candidates(plan, unit.offsets, logits.float().cpu().numpy())
+    return reduce(merge_candidates, map(score, job.units()))

@@ -1,0 +1,182 @@
+"""Training batches: images stay on the device as uint8 and are augmented there, a whole batch at a time.
+
+The augmentation is torchvision's ColorJitter(brightness=63/255, contrast=0.8), RandomCrop(side, padding=side // 8) and
+RandomHorizontalFlip on PIL images, pixel for pixel, with the random numbers drawn for all images at once.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from gd_ray.data.pixels import Statistics
+
+BRIGHTNESS = 63 / 255
+CONTRAST = 0.8
+PADDED_SHARE = 8
+"""Images are padded by an eighth of their side before they are cropped: 4 pixels of 32."""
+
+
+def normalize(images: Tensor, statistics: Statistics) -> Tensor:
+    """Turn pixels (n, side, side, 3) in [0, 255] into network inputs (n, 3, side, side) in channels-last memory."""
+    scale, shift = _normalization(statistics, images.device)
+    return torch.addcmul(shift, images.float(), scale).permute(0, 3, 1, 2)
+
+
+@lru_cache(maxsize=16)
+def _normalization(statistics: Statistics, device: torch.device) -> tuple[Tensor, Tensor]:
+    with torch.inference_mode(False):  # training may use what an inference put into the cache
+        mean = torch.tensor(statistics.mean, dtype=torch.float64)
+        std = torch.tensor(statistics.std, dtype=torch.float64)
+        return to_device((1 / (255 * std)).float(), device), to_device((-mean / std).float(), device)
+
+
+@dataclass(frozen=True)
+class Augmentation:
+    """The random numbers of one batch, one value per image."""
+
+    brightness: Tensor
+    contrast: Tensor
+    brightness_first: Tensor
+    top: Tensor
+    left: Tensor
+    flip: Tensor
+
+
+def sample_augmentation(
+    number: int, side: int, rng: torch.Generator, device: torch.device | str = "cpu"
+) -> Augmentation:
+    """Draw the augmentation of one batch on the CPU, so that every device augments alike."""
+    whole, factors = _draw_batches(1, number, side, rng)
+    return _augmentation(to_device(whole[0], device), to_device(factors[0], device))
+
+
+def _draw_batches(batches: int, number: int, side: int, rng: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Draw batches of one size: whole numbers (batches, 4, number) and factors (batches, 2, number).
+
+    One draw for many batches gives the numbers of one draw for each.
+    """
+    u = torch.rand(batches, 6, number, generator=rng)
+    factors = 1 + torch.tensor([[BRIGHTNESS], [CONTRAST]]) * (2 * u[:, :2] - 1)
+    offsets = 2 * (side // PADDED_SHARE) + 1
+    whole = torch.cat([(u[:, 3:5] * offsets).long(), u[:, [2, 5]] < 0.5], dim=1)
+    return whole, factors
+
+
+def _augmentation(whole: Tensor, factors: Tensor) -> Augmentation:
+    """Name the draws of one batch."""
+    chosen = whole[2:].bool()
+    return Augmentation(
+        brightness=factors[0],
+        contrast=factors[1],
+        brightness_first=chosen[0],
+        top=whole[0],
+        left=whole[1],
+        flip=chosen[1],
+    )
+
+
+def augment(images: Tensor, draw: Augmentation) -> Tensor:
+    """Jitter, crop and flip uint8 images (n, side, side, 3); return floats, still whole numbers in [0, 255]."""
+    return _crop_and_flip(_jitter(images.float(), draw), draw)
+
+
+def _jitter(x: Tensor, draw: Augmentation) -> Tensor:
+    """Change brightness and contrast in either order, as two affine steps; PIL cuts to whole numbers after each."""
+    brightness, contrast, first = (
+        value[:, None, None, None] for value in (draw.brightness, draw.contrast, draw.brightness_first)
+    )
+    # Brightness blends with black, contrast with the image's own mean grey.
+    x = _blend(_mean_grey(x) * ~first, x, torch.where(first, brightness, contrast))
+    return _blend(_mean_grey(x) * first, x, torch.where(first, contrast, brightness))
+
+
+def _blend(base: Tensor, x: Tensor, factor: Tensor) -> Tensor:
+    return x.sub_(base).mul_(factor).add_(base).clamp_(0, 255).floor_()
+
+
+def _mean_grey(x: Tensor) -> Tensor:
+    """Return the mean of PIL's 16-bit fixed-point luminance, rounded. Exact in float32: all sums are below 2^24."""
+    grey = ((x @ _luminance(x.device) + 32768) / 65536).floor_()
+    return (grey.mean(dim=(1, 2)) + 0.5).floor_()[:, None, None, None]
+
+
+@lru_cache(maxsize=16)
+def _luminance(device: torch.device) -> Tensor:
+    return to_device(torch.tensor([19595.0, 38470.0, 7471.0]), device)
+
+
+def _crop_and_flip(x: Tensor, draw: Augmentation) -> Tensor:
+    number, side = len(x), x.shape[1]
+    padding = side // PADDED_SHARE
+    padded = F.pad(x, (0, 0, padding, padding, padding, padding))
+    wide = side + 2 * padding
+    images, rows, columns, mirrored = _crop_offsets(number, side, wide, x.device)
+    corner = draw.top * wide + draw.left + images
+    column = torch.where(draw.flip[:, None], mirrored, columns)
+    index = ((corner[:, None] + rows)[:, :, None] + column[:, None, :]).view(-1)
+    return padded.view(-1, 3).index_select(0, index).view(number, side, side, 3)
+
+
+@lru_cache(maxsize=16)
+def _crop_offsets(number: int, side: int, wide: int, device: torch.device) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return where images, rows and columns start in a padded batch, and the columns from right to left."""
+    images, columns = torch.arange(number, device=device), torch.arange(side, device=device)
+    return images * wide**2, columns * wide, columns, columns.flip(0)
+
+
+BatchDraw = tuple[Tensor, Tensor]
+"""What makes a batch: whole numbers (5, n), of which the first are the images' indices, and jitter factors (2, n)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingBatches:
+    """The batches of one training. Iterating draws them on the CPU, an epoch at a time, so that every device has the
+    same; `load` puts one together on the device."""
+
+    images: Tensor
+    labels: Tensor
+    statistics: Statistics
+    indices: Tensor
+    """The images to train on."""
+    batch_size: int
+    updates: int
+    shuffle_rng: torch.Generator
+    augmentation_rng: torch.Generator
+
+    def __iter__(self) -> Iterator[BatchDraw]:
+        device, side = self.images.device, self.images.shape[1]
+        for index in shuffled_epochs(self.indices, self.batch_size, self.updates, self.shuffle_rng):
+            whole, factors = _draw_batches(len(index), index.shape[1], side, self.augmentation_rng)
+            epoch = torch.cat([index[:, None], whole], dim=1)
+            yield from zip(to_device(epoch, device), to_device(factors, device), strict=True)
+
+    def load(self, whole: Tensor, factors: Tensor) -> tuple[Tensor, Tensor]:
+        """Return augmented network inputs and their labels."""
+        index, draw = whole[0], _augmentation(whole[1:], factors)
+        return normalize(augment(self.images[index], draw), self.statistics), self.labels[index]
+
+
+def shuffled_epochs(indices: Tensor, batch_size: int, updates: int, rng: torch.Generator) -> Iterator[Tensor]:
+    """Yield the batches (k, n) of one shuffle of the indices at a time, `updates` in all; drop partial batches."""
+    size = min(batch_size, len(indices))
+    while updates > 0:
+        order = indices[torch.randperm(len(indices), generator=rng)]
+        yield (epoch := order[: len(order) // size * size].view(-1, size)[:updates])
+        updates -= len(epoch)
+
+
+def shuffled_batches(indices: Tensor, batch_size: int, updates: int, rng: torch.Generator) -> Iterator[Tensor]:
+    """Yield the batches of `shuffled_epochs` one by one."""
+    for epoch in shuffled_epochs(indices, batch_size, updates, rng):
+        yield from epoch
+
+
+def to_device(values: Tensor, device: torch.device | str) -> Tensor:
+    """Copy without waiting for the device, as a copy from pageable memory would."""
+    if torch.device(device).type == "cuda":
+        return values.pin_memory().to(device, non_blocking=True)
+    return values.to(device)

@@ -1,0 +1,218 @@
+"""Draw the training and test images of a data set from any source with classes.
+
+Of each class, in the order of the classes' names, a permutation of its images in the order of their names decides:
+the first ones are training images, the next ones test images. That is the authors' draw for ImageNet.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gd_ray.data.pixels import Statistics
+from gd_ray.data.prepared import SPLITS, DatasetWriter, Description, new_dataset, require_no_dataset
+from gd_ray.errors import UserError
+from gd_ray.progress import OnProgress, track
+from gd_ray.ray_utils import Mapper, map_with_ray
+from gd_ray.sources.base import ImageBatch, SourcePart, open_source
+from gd_ray.spec import check_seed
+from gd_ray.wordnet.exclusions import Exclusions
+
+HELD_OUT = 6
+"""Without a number of test images and without a source of them, one in so many of each class is a test image."""
+_TEST_NAMES = ("test", "val", "validation")
+
+Candidates = dict[str, NDArray[np.int64]]
+"""(part, index) of the images of each class, in the order of their names."""
+
+
+@dataclass(frozen=True)
+class DrawSize:
+    """How many images are drawn; None for all that a source has."""
+
+    train_per_class: int | None = None
+    test_per_class: int | None = None
+    set_size: int | None = None
+    """Number of classes of one trial, if each seed learns a set of its own."""
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if value is not None and value < 1:
+                raise UserError(f"{name} {value} must be at least 1.")
+
+    def held_out(self, images: int) -> tuple[int, int]:
+        """Return the numbers of training and test images if both come from the same images of a class."""
+        test = self.test_per_class or max(1, images // HELD_OUT)
+        return self.train_per_class or max(1, images - test), test
+
+
+def find_splits(source: str) -> tuple[str, str] | None:
+    """Return the training and test part of a folder with train/ and test/, or train*.parquet and test*.parquet."""
+    root = Path(source)
+    for name in _TEST_NAMES:
+        if (root / "train").is_dir() and (root / name).is_dir():
+            return str(root / "train"), str(root / name)
+        for folder in (root, root / "data"):
+            if any(folder.glob("train*.parquet")) and any(folder.glob(f"{name}*.parquet")):
+                return str(folder / "train*.parquet"), str(folder / f"{name}*.parquet")
+    return None
+
+
+def prepare_dataset(
+    source: str,
+    out: str,
+    *,
+    test: str | None = None,
+    size: DrawSize | None = None,
+    side: int = 32,
+    exclude: Exclusions | None = None,
+    seed: int = 0,
+    published: tuple[tuple[str, ...], Statistics] | None = None,
+    mapper: Mapper = map_with_ray,
+    on_progress: OnProgress = lambda *_: None,
+) -> Description:
+    """Draw images of every class of a source and write them to the folder `out`.
+
+    Test images come from the source `test`, or are held out of `source`. `published` statistics are used in place of
+    those of the training images if the classes are the ones that they were published for.
+    """
+    check_seed(seed)
+    require_no_dataset(out)
+    size, excluded = size or DrawSize(), exclude or Exclusions()
+    # The index is read in this process: a class with too few images is reported before any work starts.
+    parts, train = _index(source, side, excluded, 0, on_progress)
+    if size.set_size is not None and len(train) < size.set_size:
+        few = f"{len(train)} classes, but a trial learns {size.set_size}"
+        raise UserError(f"source {source!r} has {few}; lower --set-size.")
+    rng = np.random.RandomState(seed)
+    if test is None:
+        draws = _draw(source, train, size.held_out, rng)
+    else:
+        test_parts, held_out = _index(test, side, excluded, len(parts), on_progress)
+        parts = [*parts, *test_parts]
+        _require_same_classes(source, train, test, held_out)
+        _require_same_classes(test, held_out, source, train)
+        draws = _draw(source, train, lambda images: (size.train_per_class or images, 0), rng)
+        draws += _draw(test, held_out, lambda images: (0, size.test_per_class or images), rng)
+    names = tuple(sorted(train))
+    statistics = published[1] if published is not None and published[0] == names else None
+    sources = source if test is None else f"{source}, {test}"
+    with new_dataset(out) as writer:
+        unreadable, labels = _fill(writer, draws, names, size, side, parts, mapper, on_progress)
+        return writer.close(labels, names, statistics, size.set_size, sources, seed, tuple(unreadable))
+
+
+@dataclass(frozen=True)
+class _Draw:
+    """Images of one class in one source, in the order of the draw: first training images, then test images."""
+
+    label: int
+    candidates: NDArray[np.int64]
+    train: int
+    test: int
+
+
+def _index(
+    source: str, side: int, exclude: Exclusions, first_part: int, on_progress: OnProgress
+) -> tuple[Sequence[SourcePart], Candidates]:
+    """Open a source and list the images of each class; its parts are numbered from `first_part`."""
+    parts = open_source(source, side=side, exclude=exclude).parts
+    images: dict[str, list[tuple[str, int, int]]] = defaultdict(list)
+    indices = track("list", (part.index() for part in parts), len(parts), on_progress)
+    for number, part in enumerate(indices):
+        if part.broken:
+            raise UserError(f"source {source!r} is not whole: {part.broken[0]}; copy it again.")
+        for index, (name, label) in enumerate(zip(part.names, part.classes, strict=True)):
+            if label is None:
+                image = name or f"image {index} of part {number}"
+                raise UserError(f"source {source!r} has no class for {image}; a data set needs one for every image.")
+            if label not in exclude:
+                images[label].append((name, first_part + number, index))
+    if not images:
+        raise UserError(f"source {source!r} has no image left; exclude fewer classes.")
+    return parts, {label: np.array([entry[1:] for entry in sorted(own)]) for label, own in images.items()}
+
+
+def _draw(
+    source: str, candidates: Candidates, sizes: Callable[[int], tuple[int, int]], rng: np.random.RandomState
+) -> list[_Draw]:
+    """Draw from each class the numbers of training and test images that `sizes` returns for its number of images."""
+    draws, short = [], []
+    for label, (name, own) in enumerate(sorted(candidates.items())):
+        train, test = sizes(len(own))
+        draws.append(_Draw(label, own[rng.permutation(len(own))], train, test))
+        if len(own) < train + test:
+            needed = " + ".join(str(number) for number in (train, test) if number)
+            short.append(f"class {name!r} of source {source!r} has {len(own)} images, but {needed} are needed")
+    if short:
+        others = f" ({len(short) - 1} more classes have too few)" if len(short) > 1 else ""
+        fix = "lower --train-per-class or --test-per-class, or exclude it with --exclude."
+        raise UserError(f"{short[0]}{others}; {fix}")
+    return draws
+
+
+def _require_same_classes(source: str, classes: Candidates, other: str, others: Candidates) -> None:
+    if missing := sorted(set(classes) - set(others)):
+        fix = "both need the same classes: exclude it with --exclude, or give another --test."
+        raise UserError(f"class {missing[0]!r} of source {source!r} has no image in {other!r}; {fix}")
+
+
+def _fill(
+    writer: DatasetWriter,
+    draws: list[_Draw],
+    names: tuple[str, ...],
+    size: DrawSize,
+    side: int,
+    parts: Sequence[SourcePart],
+    mapper: Mapper,
+    on_progress: OnProgress,
+) -> tuple[list[str], dict[str, NDArray[np.int64]]]:
+    """Read the drawn images into rows sorted by class; return the unreadable images and the labels.
+
+    An unreadable image is replaced by the next one of its class; if all are taken already, its row is removed.
+    """
+    sizes = {"train": [draw.train for draw in draws], "test": [draw.test for draw in draws]}
+    labels = {split: np.repeat([draw.label for draw in draws], sizes[split]) for split in SPLITS}
+    arrays = {split: writer.create(split, len(labels[split]), side) for split in SPLITS}
+    filled = {split: np.zeros(len(labels[split]), bool) for split in SPLITS}
+    starts = {split: np.cumsum([0, *sizes[split]]) for split in SPLITS}
+    taken = [draw.train + draw.test for draw in draws]
+    missing = [(number, slot, slot) for number, slots in enumerate(taken) for slot in range(slots)]
+    unreadable: list[str] = []
+    while missing:
+        # (part, index) of the source to (draw, slot), a part at a time: each is read once.
+        rows: dict[int, dict[int, tuple[int, int]]] = defaultdict(dict)
+        for number, slot, rank in missing:
+            part, index = draws[number].candidates[rank].tolist()
+            rows[part][index] = number, slot
+        items = [(part, parts[part], np.array(sorted(indices))) for part, indices in sorted(rows.items())]
+        for part, batch in track("read", mapper(_load, items), len(items), on_progress):
+            for index, image in zip(batch.indices.tolist(), batch.images, strict=True):
+                number, slot = rows[part].pop(index)
+                past = slot - draws[number].train  # slots of training images come first
+                split = "train" if past < 0 else "test"
+                row = starts[split][number] + (slot if past < 0 else past)
+                arrays[split][row], filled[split][row] = image, True
+            unreadable += batch.unreadable
+        missing = []
+        for number, slot in sorted(slot for indices in rows.values() for slot in indices.values()):
+            if taken[number] < len(draws[number].candidates):
+                missing.append((number, slot, taken[number]))
+                taken[number] += 1
+    for split, exact in zip(SPLITS, (size.train_per_class, size.test_per_class), strict=True):
+        kept = np.bincount(labels[split][filled[split]], minlength=len(names))
+        needed = exact or 1
+        if len(short := np.flatnonzero(kept < needed)):
+            few = f"class {names[short[0]]!r} has too few readable {split} images: {needed} are needed"
+            raise UserError(f"{few}; the first of {len(unreadable)} that cannot be read is {min(unreadable)}.")
+        writer.keep(split, filled[split])
+        labels[split] = labels[split][filled[split]]
+    return sorted(unreadable), labels
+
+
+def _load(item: tuple[int, SourcePart, NDArray[np.int64]]) -> tuple[int, ImageBatch]:
+    number, part, indices = item
+    return number, part.load(indices)

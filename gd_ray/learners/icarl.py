@@ -1,0 +1,114 @@
+"""iCaRL (Rebuffi et al., CVPR 2017): sigmoid distillation, herded exemplars, and the nearest mean of exemplars."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor
+
+from gd_ray.coreset import herd
+from gd_ray.errors import UserError, unknown_name
+from gd_ray.evaluation import class_means, unit_features
+from gd_ray.learner import IntArray, Learner, Stage
+from gd_ray.learners.distillation import teacher_step, train_teacher
+from gd_ray.learners.wa import ReplayLoss
+from gd_ray.losses import EXTERNAL, masked_mean
+from gd_ray.networks.classifier import Classifier, expand_head, new_classifier
+from gd_ray.networks.dropout import DropoutRng
+from gd_ray.networks.nearest_mean import NearestMeanClassifier
+from gd_ray.spec import TrialSpec
+from gd_ray.steps import StageSizes, Step
+
+LOSSES = ("sigmoid", "cross-entropy")
+"""The paper's loss, and cross-entropy with distillation, which other tables call iCaRL as well."""
+
+
+def sigmoid_terms(logits: Tensor, labels: Tensor, previous: Tensor | None) -> dict[str, Tensor]:
+    """Return binary cross-entropies summed over outputs: new classes against labels, previous ones against P."""
+    num_prev = 0 if previous is None else previous.shape[1]
+    classes = torch.arange(num_prev, logits.shape[1], device=logits.device)
+    targets = (labels[:, None] == classes).to(logits)
+    cls = F.binary_cross_entropy_with_logits(logits[:, num_prev:], targets, reduction="none").sum(dim=1)
+    terms = {"cls": masked_mean(cls, labels != EXTERNAL)}
+    if previous is not None:
+        kept = F.binary_cross_entropy_with_logits(logits[:, :num_prev], previous.sigmoid(), reduction="none")
+        terms["previous"] = masked_mean(kept.sum(dim=1))
+    return terms
+
+
+class SigmoidLoss:
+    """`sigmoid_terms` on a batch. It holds the reference P, which the first stage has not."""
+
+    def __init__(self, previous: Classifier | None, *, bfloat16: bool) -> None:
+        self.previous, self.bfloat16 = None if previous is None else previous.eval(), bfloat16
+
+    def __call__(self, network: Classifier, inputs: Tensor, labels: Tensor, dropout: DropoutRng) -> dict[str, Tensor]:
+        with torch.no_grad():
+            previous = None if self.previous is None else self.previous.logits(inputs, bfloat16=self.bfloat16)
+        return sigmoid_terms(network.logits(inputs, dropout, bfloat16=self.bfloat16), labels, previous)
+
+
+class ICaRL(Learner):
+    """The first model learns with the same loss, from the weights and batches of the first model that others share."""
+
+    def __init__(self, spec: TrialSpec) -> None:
+        super().__init__(spec)
+        self.loss = str(spec.method.option("loss", LOSSES[0]))
+        if self.loss not in LOSSES:
+            raise unknown_name(f"method {spec.method.name!r}: loss", self.loss, LOSSES)
+        if spec.coreset_size < spec.num_classes:
+            raise UserError(
+                f"coreset_size {spec.coreset_size} leaves method {spec.method.name!r} no exemplar for some of "
+                f"{spec.num_classes} classes, whose mean it classifies by; raise it to {spec.num_classes} or more."
+            )
+
+    def new_model(self, num_classes: int, rng: torch.Generator) -> Classifier:
+        return new_classifier(self.spec.network, self.spec.dropout, num_classes, rng, NearestMeanClassifier)
+
+    def steps(self, sizes: StageSizes) -> Sequence[Step]:
+        if sizes.number > 1:
+            return [Step("model", "whole", sizes.all, references=1)]
+        first = teacher_step(self.spec, sizes)
+        return [first if self.loss == "cross-entropy" else replace(first, images=sizes.current)]
+
+    def train(self, stage: Stage, previous: Classifier | None) -> Classifier:
+        (step,) = self.steps(stage.sizes)
+        bfloat16 = self.spec.precision == "bfloat16"
+        if previous is None:
+            model = self.new_model(stage.num_new, stage.init_rng()).to(stage.device)
+            if self.loss == "cross-entropy":
+                return train_teacher(stage, model)
+            stage.fit(step, model, SigmoidLoss(None, bfloat16=bfloat16), stage.current)
+            return model
+        model = expand_head(previous, stage.num_new, stage.init_rng())
+        if self.loss == "cross-entropy":
+            stage.fit(step, model, ReplayLoss(previous, self.spec.temperature, bfloat16=bfloat16), stage.all)
+        else:
+            stage.fit(step, model, SigmoidLoss(previous, bfloat16=bfloat16), stage.all)
+        return model
+
+    def select_coreset(self, stage: Stage, model: Classifier) -> IntArray:
+        """Herd the new classes, keep the first of the previous ones, and give the model the means of all."""
+        chosen = []
+        for label, quota in enumerate(stage.quotas.tolist()):
+            kept = stage.ranked_exemplars if label < stage.num_prev else stage.current
+            kept = kept[stage.labels_of(kept) == label]
+            if label >= stage.num_prev:  # a class is herded once, when it is new
+                kept = kept[herd(self._features(stage, model, kept), quota)]
+            chosen.append(kept[:quota])
+        exemplars = np.concatenate(chosen)
+        views = [self._features(stage, model, exemplars, mirrored=mirrored) for mirrored in (False, True)]
+        labels = np.tile(stage.labels_of(exemplars), 2)
+        means = torch.from_numpy(class_means(np.concatenate(views), labels, model.num_classes))
+        assert isinstance(model, NearestMeanClassifier)
+        model.means = means.to(model.head.weight)
+        return exemplars
+
+    def _features(
+        self, stage: Stage, model: Classifier, indices: IntArray, *, mirrored: bool = False
+    ) -> NDArray[np.float64]:
+        images = stage.images[torch.from_numpy(indices)]
+        return unit_features(model, images.flip(2) if mirrored else images, stage.statistics)

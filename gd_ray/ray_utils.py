@@ -1,0 +1,161 @@
+"""Ray as this project uses it: quiet, and inside the resources of the trial that calls it. Public API only."""
+
+import logging
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from gd_ray.errors import UserError
+
+_QUEUED_PER_CPU = 3
+"""Tasks that wait for each CPU; the rest of the items stay with the caller."""
+_ANSWER_WITHIN_S = 7.0
+"""Time in which a cluster must answer."""
+_REFUSED = 3
+_CONNECT = f"""
+import logging, os, sys, ray
+try:
+    ray.init(address=sys.argv[1], log_to_driver=False, logging_level=logging.CRITICAL)
+except ray.exceptions.AuthenticationError:
+    os._exit({_REFUSED})
+except Exception:
+    os._exit(1)
+os._exit(0)
+"""
+
+Mapper = Callable[[Callable[[Any], Any], list[Any]], Iterator[Any]]
+"""Applies a function to items, in this process or in others; the results may come in any order."""
+
+
+def start_ray(address: str | None = None, **options: Any) -> None:
+    """Start a Ray of our own on this machine, or connect to the one at `address`, unless that is done already.
+
+    Left to itself Ray would join whatever cluster was last started on this machine.
+    """
+    import ray
+
+    if ray.is_initialized():
+        return
+    check_environment(address)
+    if address is None and "RAY_ADDRESS" not in os.environ:  # a submitted job finds its cluster there
+        address, options = "local", {"include_dashboard": False, **options}
+    ray.init(address, log_to_driver=False, logging_level=logging.ERROR, **options)
+
+
+def connect(address: str | None) -> list[dict[str, float]]:
+    """Connect to a cluster that answers, or start a Ray on this machine; return the resources of each machine."""
+    if "ray" not in sys.modules or not sys.modules["ray"].is_initialized():  # before its import, for a token
+        check_environment(address)
+        if address is not None:
+            _check_answers(address)
+    import ray
+
+    start_ray(address)
+    return [node["Resources"] for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]
+
+
+def _check_answers(address: str) -> None:
+    """Refuse an address that does not answer: Ray itself would wait for minutes in a call that cannot be interrupted.
+
+    A cluster of a machine with a token asks every caller for it; Ray sends one if RAY_AUTH_MODE is set at its import.
+    """
+    if "://" in address:
+        raise UserError(
+            f"--address {address!r} is not the address of a cluster; give host:6379 as 'ray start --head' printed it, "
+            f"or 'auto' on a machine of the cluster."
+        )
+    has_token = Path.home().joinpath(".ray", "auth_token").exists()
+    mode = {"RAY_AUTH_MODE": "token"} if has_token and "RAY_AUTH_MODE" not in os.environ else {}
+    answer = _try_to_connect(address, **mode)
+    if not answer:
+        os.environ.update(mode)
+    if answer == _REFUSED:
+        raise UserError(
+            f"--address {address!r} asks for a token that it did not get; copy ~/.ray/auth_token from the machine "
+            f"where the cluster was started, and leave RAY_AUTH_MODE unset or set it to token."
+        )
+    if answer:
+        raise UserError(
+            f"--address {address!r} does not answer; start a cluster there with 'ray start --head', or leave --address "
+            f"out to run on this machine alone."
+        )
+
+
+def _try_to_connect(address: str, **environment: str) -> int:
+    """Connect in another process; return zero on success, _REFUSED if the token was missing or wrong."""
+    command = [sys.executable, "-c", _CONNECT, address]
+    try:
+        done = subprocess.run(command, capture_output=True, timeout=_ANSWER_WITHIN_S, env={**os.environ, **environment})
+    except subprocess.TimeoutExpired as late:  # without a token to send, Ray tries again and again
+        return _REFUSED if b"Unauthenticated" in (late.stderr or b"") else 1
+    return done.returncode
+
+
+def check_environment(address: str | None) -> None:
+    """Refuse a RAY_ADDRESS that Ray's job tools understand, but Ray itself does not, where it would be used."""
+    named = os.environ.get("RAY_ADDRESS", "")
+    if "://" in named and address in (None, "auto"):
+        raise UserError(
+            f"RAY_ADDRESS {named!r} is not the address of a cluster; unset it for this command, or set it to host:6379 "
+            f"as 'ray start --head' printed it."
+        )
+
+
+def bind_to_trial() -> None:
+    """Keep Ray Data's actors inside the current placement group.
+
+    Data spreads its actors over the cluster by default; inside a Tune trial they would wait for ever for CPUs
+    that other trials hold.
+    """
+    import ray
+    from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+    context = ray.data.DataContext.get_current()
+    context.enable_progress_bars = False
+    logging.getLogger("ray.data").setLevel(logging.ERROR)
+    group = ray.util.get_current_placement_group()
+    if group is not None:
+        strategy = PlacementGroupSchedulingStrategy(group, placement_group_capture_child_tasks=True)
+        context.scheduling_strategy = context.scheduling_strategy_large_args = strategy
+
+
+def map_in_process(function: Callable[[Any], Any], items: list[Any]) -> Iterator[Any]:
+    """Apply the function in this process, one item after another."""
+    return map(function, items)
+
+
+def map_with_ray(function: Callable[[Any], Any], items: list[Any]) -> Iterator[Any]:
+    """Apply the function in Ray tasks on all CPUs of the cluster.
+
+    Nothing flows from one task to another, so Ray Data would add nothing here but time: preparing 60,000 JPEGs on two
+    cores took 6.3 s with it and 3.8 s without.
+    """
+    import ray
+
+    start_ray()
+    cpus = int(ray.cluster_resources()["CPU"])  # type: ignore[no-untyped-call]
+    shared, left = ray.put(function), iter(items)
+    task = ray.remote(num_cpus=1)(_apply)
+    running = {task.remote(shared, item) for item in islice(left, _QUEUED_PER_CPU * cpus)}
+    try:
+        while running:
+            (done,), _ = ray.wait(list(running), num_returns=1)
+            running.remove(done)
+            running |= {task.remote(shared, item) for item in islice(left, 1)}
+            try:
+                yield ray.get(done)
+            except ray.exceptions.RayTaskError as error:
+                if isinstance(error.cause, UserError):
+                    raise error.cause from None  # without Ray's traceback, whose error has it as its own cause
+                raise
+    finally:
+        for stopped in running:
+            ray.cancel(stopped, force=True)
+
+
+def _apply(function: Callable[[Any], Any], item: Any) -> Any:
+    return function(item)

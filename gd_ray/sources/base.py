@@ -1,0 +1,174 @@
+"""Sources of images: the formats, and a source as parts that any process can index and load."""
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gd_ray.errors import UserError
+from gd_ray.wordnet.exclusions import Exclusions
+
+PART_ROWS = 4096
+"""Maximum number of images per part, in formats that can be cut anywhere."""
+
+
+@dataclass(frozen=True)
+class PartIndex:
+    """Contents of a part, known without decoding its images."""
+
+    classes: list[str | None]
+    """Class of each image; None if the source has none."""
+    names: list[str]
+    """File name of each image; empty where a format has no names."""
+    broken: list[str]
+    """Contents that are missing or damaged, and why."""
+
+
+@dataclass(frozen=True)
+class ImageBatch:
+    """Decoded images of a part, and their indices in it."""
+
+    images: NDArray[np.uint8]
+    indices: NDArray[np.int64]
+    unreadable: list[str]
+    """Images that could not be read, and why."""
+
+
+class SourcePart(Protocol):
+    """Part of a source. Holds neither images nor open files, so that it can be sent to another process."""
+
+    @property
+    def expected(self) -> int:
+        """Approximate number of images."""
+
+    def index(self) -> PartIndex: ...
+
+    def load(self, indices: NDArray[np.int64]) -> ImageBatch:
+        """Read the images at these indices, in this order, except unreadable ones."""
+
+
+@dataclass(frozen=True)
+class TinyRequest:
+    """Options of a tiny_images.bin."""
+
+    images: int | None = None
+    """Size of a uniform sample; None for all images."""
+    words: str | None = None
+    """tiny_metadata.bin or tiny_index.mat; None to search in the folder of the images."""
+    indexes: str | None = None
+    """CIFAR-100's index file."""
+
+
+@dataclass(frozen=True)
+class SourceRequest:
+    """Options that a format may need to cut a source into parts."""
+
+    side: int
+    """Side of the decoded images, in pixels."""
+    exclude: Exclusions
+    tiny: TinyRequest
+    seed: int
+
+
+@dataclass(frozen=True)
+class Source:
+    """Parts of a source, and the classes that its own files exclude."""
+
+    parts: Sequence[SourcePart]
+    exclude: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class Format:
+    """A file format of sources."""
+
+    name: str
+    includes: Callable[[Path], bool]
+    """Whether a file has this format."""
+    open: Callable[[Path, list[Path], SourceRequest], Source]
+    """Cut the files below a folder into parts."""
+
+
+FORMATS: list[Format] = []
+
+
+def open_source(
+    address: str, *, side: int = 32, exclude: Exclusions | None = None, tiny: TinyRequest | None = None, seed: int = 0
+) -> Source:
+    """Open a folder, a file, a pattern such as data/train-*.parquet, or glyphs:N, whose images decode to `side`.
+
+    The seed draws the sample that `tiny` may request from the images that are not excluded.
+    """
+    if side < 1:
+        raise UserError(f"side {side} must be at least 1.")
+    request = SourceRequest(side, exclude or Exclusions(), tiny or TinyRequest(), seed)
+    if address.startswith("glyphs:"):
+        from gd_ray.sources.glyph_images import open_glyphs
+
+        kind, source = "glyphs", open_glyphs(address, request)
+    else:
+        root, files = _files(address)
+        format, chosen = _format(address, files)
+        kind, source = format.name, format.open(root, chosen, request)
+    if request.tiny != TinyRequest() and kind != ".bin files":
+        raise UserError(f"source {address!r} is not a tiny_images.bin; remove --images, --words and --indexes.")
+    if not source.parts:
+        raise UserError(f"source {address!r} has {kind}, but they are empty.")
+    return source
+
+
+def require_side(source: str, side: int, requested: int) -> None:
+    """Refuse another side than the one that the images of this source have."""
+    if side != requested:
+        sides = f"{side}x{side}, which cannot become {requested}x{requested}"
+        raise UserError(f"{source} has images of {sides}; use --side {side}.")
+
+
+def printable(name: str) -> str:
+    """Escape the bytes of a file name that are not Unicode."""
+    return name.encode("utf-8", "backslashreplace").decode()
+
+
+def _files(address: str) -> tuple[Path, list[Path]]:
+    """Return the root of a source and its files, sorted."""
+    path = Path(address)
+    if path.is_file():
+        return path, [path]
+    if path.is_dir():
+        return path, _walk(path)
+    if "*" in path.name and (matching := sorted(path.parent.glob(path.name))):
+        return path.parent, [file for file in matching if file.is_file()]
+    raise UserError(f"source {address!r} does not exist; give a folder or file of images, or glyphs:N.")
+
+
+def _walk(folder: Path) -> list[Path]:
+    """List all files below a folder; a folder that several links lead to is listed once."""
+    files, seen = [], set()
+    for place, folders, names in os.walk(folder, followlinks=True):
+        status = os.stat(place)
+        if (status.st_dev, status.st_ino) in seen:
+            folders.clear()
+            continue
+        seen.add((status.st_dev, status.st_ino))
+        folders.sort()
+        files += [Path(place, name) for name in names]
+    return sorted(files)
+
+
+def _format(address: str, files: list[Path]) -> tuple[Format, list[Path]]:
+    """Return the only format of a source and its files: with two of them, one would be ignored silently."""
+    present = [(format, chosen) for format in FORMATS if (chosen := [file for file in files if format.includes(file)])]
+    if len(present) > 1:
+        examples = " and ".join(f"{format.name} ({printable(own[0].name)})" for format, own in present)
+        raise UserError(f"source {address!r} holds {examples}; put one kind of them into a folder of its own.")
+    if present:
+        return present[0]
+    for file in files:
+        if file.suffix == ".parquet":
+            raise UserError(f"source file {str(file)!r} has no image column (a struct with 'bytes').")
+    kinds = "images, Parquet, tar files, downsampled-ImageNet batches, or a tiny_images.bin"
+    raise UserError(f"source {address!r} holds no images; give a folder of {kinds}.")

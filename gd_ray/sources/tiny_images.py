@@ -1,0 +1,202 @@
+"""80 Million Tiny Images: tiny_images.bin, the word of each image, and a uniform sample.
+
+The file consists of 3072-byte records, each 32x32x3 in column-major order. Every image was found under a word:
+tiny_metadata.bin has it in the first 80 of each record's 768 bytes, tiny_index.mat has each word's number of images,
+in the order of the file. CIFAR-100 was drawn from the same images: its index file lists their numbers, from 1, with 0
+for unknown ones. Those records are excluded, and with them every image of their words, as the paper's authors did.
+"""
+
+import mmap
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gd_ray.errors import UserError
+from gd_ray.sources.base import FORMATS, PART_ROWS, Format, ImageBatch, PartIndex, Source, SourceRequest, require_side
+from gd_ray.sources.imagenet_batches import BATCH_NAMES
+from gd_ray.wordnet.exclusions import Exclusions
+
+SIDE = 32
+RECORD = SIDE * SIDE * 3
+INDEXED = "(an image of the index file)"
+"""Class of an image that the index file lists."""
+_METADATA, _WORD = 768, 80
+_NONE = np.empty(0, np.int64)
+_SAMPLE = 2**31  # spawn key of the sample; those of the shuffle are the numbers of the parts
+
+
+@dataclass(frozen=True)
+class Words:
+    """The word of each record: from the records of the metadata, or from the first record of each word."""
+
+    metadata: Path | None
+    starts: NDArray[np.int64]
+    words: tuple[str, ...]
+
+    def of(self, records: range | NDArray[np.int64]) -> list[str]:
+        if self.metadata is not None:
+            return [_word(row.tobytes()) for row in _read(self.metadata, _METADATA, records, _WORD)]
+        return [self.words[index] for index in np.searchsorted(self.starts, records, side="right") - 1]
+
+    def between(self, first: int, last: int) -> "Words":
+        """Return the words of the records from `first` to `last`, to send to another process."""
+        if self.metadata is not None:
+            return self
+        low, high = np.searchsorted(self.starts, [first, last], side="right") - 1
+        return Words(None, self.starts[low : high + 1], self.words[low : high + 1])
+
+
+@dataclass(frozen=True)
+class TinyPart:
+    """Records of a tiny_images.bin: a range, or single ones."""
+
+    file: Path
+    records: range | NDArray[np.int64]
+    words: Words | None
+    indexed: NDArray[np.int64]
+    """Records of this part that the index file lists."""
+
+    @property
+    def expected(self) -> int:
+        return len(self.records)
+
+    def index(self) -> PartIndex:
+        records = np.asarray(self.records)
+        classes: list[str | None] = [None] * len(records)
+        if self.words is not None:
+            classes = [word or None for word in self.words.of(self.records)]
+        for index in np.flatnonzero(np.isin(records, self.indexed)).tolist():
+            classes[index] = INDEXED
+        return PartIndex(classes, [""] * len(records), [])
+
+    def load(self, indices: NDArray[np.int64]) -> ImageBatch:
+        if isinstance(self.records, range):  # one read of the whole part
+            pixels = _read(self.file, RECORD, self.records, RECORD)[indices]
+        else:
+            pixels = _read(self.file, RECORD, self.records[indices], RECORD)
+        images = pixels.reshape(-1, 3, SIDE, SIDE).transpose(0, 3, 2, 1)
+        return ImageBatch(np.ascontiguousarray(images), indices, [])
+
+
+def _includes(file: Path) -> bool:
+    return file.suffix == ".bin" and not file.name.startswith(("tiny_metadata", *BATCH_NAMES))
+
+
+def _open(_: Path, files: list[Path], request: SourceRequest) -> Source:
+    """Cut a tiny_images.bin, or a sample of it, into parts; its index file excludes classes."""
+    if len(files) > 1:
+        raise UserError(f"source has {len(files)} .bin files, such as {files[0].name} and {files[1].name}; name one.")
+    (file,) = files
+    require_side(f"source {file.name!r}", SIDE, request.side)
+    tiny, exclude = request.tiny, request.exclude
+    total = _records(file, RECORD)
+    words = _read_words(file, tiny.words, total)
+    indexed = _read_indexes(tiny.indexes, total)
+    if words is None and (exclude.named or exclude.listed):
+        fix = "give a tiny_metadata.bin or tiny_index.mat with --words, or in place of --exclude give --indexes."
+        raise UserError(f"exclude needs the words of {file.name}: {fix}")
+    excluded = {INDEXED} if len(indexed) else set()
+    if words is not None and len(indexed):
+        excluded.update(words.of(indexed))
+    records: range | NDArray[np.int64] = range(total)
+    if tiny.images is not None:
+        records = _sample(total, tiny.images, words, indexed, exclude.with_listed(excluded), request.seed)
+    parts = []
+    for start in range(0, len(records), PART_ROWS):
+        own = records[start : start + PART_ROWS]
+        first, last = int(own[0]), int(own[-1])
+        low, high = np.searchsorted(indexed, [first, last + 1])
+        parts.append(TinyPart(file, own, words.between(first, last) if words else None, indexed[low:high]))
+    return Source(parts, frozenset(excluded))
+
+
+def _sample(
+    total: int, number: int, words: Words | None, indexed: NDArray[np.int64], exclude: Exclusions, seed: int
+) -> NDArray[np.int64]:
+    """Draw records uniformly from those that are not excluded, sorted. Reads the words of drawn records only."""
+    if number < 1:
+        raise UserError(f"images {number} must be at least 1.")
+    drawn = min(total, number + number // 8 + 64)
+    while True:
+        rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(_SAMPLE,)))
+        records = rng.choice(total, drawn, replace=False)
+        kept = ~np.isin(records, indexed)
+        if words is not None:
+            kept &= np.array([word not in exclude for word in words.of(records)], bool)
+        if kept.sum() >= number:
+            return np.sort(records[kept][:number])
+        if drawn == total:
+            left = f"{kept.sum()} of {total} that are not excluded"
+            raise UserError(f"images {number} is more than the {left}; lower it.")
+        drawn = min(total, 2 * drawn)
+
+
+def _read(file: Path, width: int, records: range | NDArray[np.int64], wanted: int) -> NDArray[np.uint8]:
+    """Read the first bytes of records of a file: a range in one go, single ones without reading ahead."""
+    if isinstance(records, range):
+        block = np.fromfile(file, np.uint8, len(records) * width, offset=records.start * width)
+        return block.reshape(-1, width)[:, :wanted]
+    table = np.memmap(file, np.uint8, mode="r").reshape(-1, width)
+    table._mmap.madvise(mmap.MADV_RANDOM)  # type: ignore[attr-defined]
+    return np.asarray(table[records, :wanted])
+
+
+def _records(file: Path, width: int) -> int:
+    size = file.stat().st_size
+    if not size or size % width:
+        raise UserError(f"source file {str(file)!r} has {size} bytes, not whole records of {width}; copy it again.")
+    return size // width
+
+
+def _read_words(images: Path, words_file: str | None, total: int) -> Words | None:
+    usual = [images.parent / name for name in ("tiny_index.mat", "tiny_metadata.bin")]
+    file = Path(words_file) if words_file else next((path for path in usual if path.is_file()), None)
+    if file is None:
+        return None
+    if not file.is_file():
+        raise UserError(f"words {str(file)!r} does not exist; give a tiny_metadata.bin or tiny_index.mat.")
+    words, number = _read_mat(file) if file.suffix == ".mat" else (Words(file, _NONE, ()), _records(file, _METADATA))
+    if number != total:
+        counts = f"{number} records, but {images.name} has {total}"
+        raise UserError(f"words {str(file)!r} has {counts}; they are not of the same data.")
+    return words
+
+
+def _read_mat(file: Path) -> tuple[Words, int]:
+    from scipy.io import loadmat
+
+    try:
+        content: dict[str, Any] = loadmat(file)
+        words = tuple(_word(str(np.ravel(cell)[0]).encode("latin1", "replace")) for cell in np.ravel(content["word"]))
+        counts = np.ravel(content["num_imgs"]).astype(np.int64)
+    except Exception as error:  # scipy fails with anything on damaged files
+        raise UserError(f"words {str(file)!r} cannot be read ({error}); it needs 'word' and 'num_imgs'.") from error
+    if len(words) != len(counts):
+        raise UserError(f"words {str(file)!r} has {len(words)} words, but {len(counts)} counts; copy it again.")
+    return Words(None, np.cumsum(counts) - counts, words), int(counts.sum())
+
+
+def _word(content: bytes) -> str:
+    return content.decode("latin1").replace("\x1a", "").strip(" \0")
+
+
+def _read_indexes(file: str | None, total: int) -> NDArray[np.int64]:
+    """Read the records of an index file: whole numbers from 1; 0 is unknown."""
+    if file is None:
+        return _NONE
+    try:
+        lines = Path(file).read_text().split()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"indexes {file!r} cannot be read ({error}); give a text file of numbers.") from error
+    for number, text in enumerate(lines, start=1):
+        if not text.isdecimal() or int(text) > total:
+            entry = f"{text!r} as its entry {number}"
+            raise UserError(f"indexes {file!r} has {entry}; entries are numbers from 0 to {total}.")
+    numbers = np.unique(np.array(lines, np.int64)) - 1
+    return numbers[numbers >= 0]
+
+
+FORMATS.append(Format(".bin files", _includes, _open))

@@ -1,0 +1,249 @@
+"""The results folder, a local one or an address such as s3://bucket/results, and the state of every trial in it.
+
+    trials/ID.parquet        a row per finished trial: the whole spec, ACC and FGT, machine, versions, digests of images
+    stages/ID.parquet        a row per (stage, task): hits and totals, sizes, seconds and images of each step, losses
+    confusions/ID.parquet    (stage, true class, predicted class, count), without zeros
+    samples/ID.parquet       the sampled external images: stage, position, class, score and its kind, source
+    KIND/packed-*.parquet    the same rows of many finished trials, written by `pack`
+    experiments/NAME/*       the trials that one run of an experiment selected, a row each
+    failures/ID.json         why a trial failed last
+    classes/DATASET.json     names of a data set's classes
+
+A trial is finished when its row in `trials` exists, which is written last. Every file is whole or absent.
+"""
+
+import hashlib
+import json
+import math
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from gd_ray.errors import UserError
+from gd_ray.heartbeat import Progress, read_all_progress
+from gd_ray.results import StageResult, TrialResult
+from gd_ray.rows import confusions_table, samples_table, stages_table, table_of, trial_table
+from gd_ray.spec import TrialSpec
+from gd_ray.storage import (
+    delete_file,
+    filesystem_of,
+    join,
+    list_files,
+    open_atomic,
+    read_files,
+    storage_errors,
+    write_atomic,
+)
+from gd_ray.table_files import KINDS, Filters, finished, former_layout, pack, read_rows, write_table
+
+__all__ = ["KINDS", "Filters", "finished", "pack", "read_rows"]  # beside all that is defined here
+
+State = Literal["waiting", "running", "done", "failed"]
+STALE_AFTER_S = 120.0
+"""Age of a heartbeat from which a trial does not count as running; clocks of machines may differ."""
+
+
+def write_stages(results: str, spec: TrialSpec, stages: Sequence[StageResult]) -> None:
+    """Write the stages of a trial so far; the same stages give the same rows, seconds apart."""
+    with storage_errors(f"results of trial {spec.trial_id} cannot be written to {results!r}"):
+        write_table(results, "stages", spec.trial_id, stages_table(spec, stages))
+        write_table(results, "confusions", spec.trial_id, confusions_table(spec, stages))
+        write_table(results, "samples", spec.trial_id, samples_table(spec, stages))
+
+
+def write_trial(results: str, result: TrialResult, *, device: str, threads: int, revision: str | None = None) -> None:
+    """Write the row of a trial, which marks it as finished."""
+    table = trial_table(result, device=device, threads=threads, revision=revision)
+    with storage_errors(f"results of trial {result.spec.trial_id} cannot be written to {results!r}"):
+        write_table(results, "trials", result.spec.trial_id, table)
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The trials that one run of an experiment asked for."""
+
+    experiment: str
+    storage: str
+    command: str | None
+    """The command line, for reproduction."""
+    trials: list[dict[str, Any]] = field(repr=False)
+    """For each trial its trial_id, spec.flat(), stages, work, shares of the work done after each stage, first_model."""
+    time: float = field(default_factory=time.time)
+
+
+def write_selection(results: str, selection: Selection) -> None:
+    """Add a selection to an experiment. Each has its own file; the same run again replaces it."""
+    if not selection.trials:
+        return
+    ids = [row["trial_id"] for row in selection.trials]
+    content = json.dumps([selection.storage, selection.command, ids])
+    digest = hashlib.sha256(content.encode()).hexdigest()[:16]
+    own = {"storage": selection.storage, "command": selection.command, "time": selection.time}
+    path = f"experiments/{selection.experiment}/{digest}.parquet"
+    with storage_errors(f"{path} of results {results!r} cannot be written"), open_atomic(join(results, path)) as stream:
+        pq.write_table(table_of([row | own for row in selection.trials]), stream)
+
+
+def read_selections(results: str) -> list[Selection]:
+    """Read the selections of all experiments, the oldest of each first."""
+    if list_files(results, "ledger"):
+        raise former_layout(results)
+    selections = []
+    for path, content in read_files(results, "experiments", ".parquet"):
+        try:
+            rows = pq.ParquetFile(pa.BufferReader(content)).read().to_pylist()
+            own = {name: rows[0][name] for name in ("storage", "command", "time")}
+        except (OSError, pa.ArrowException, LookupError) as error:
+            raise UserError(
+                f"results {results!r} have a selection that cannot be read, experiments/{path.parent.name}/{path.name};"
+                f" delete it, and 'gd-ray run {path.parent.name}' with the same options writes it again."
+            ) from error
+        trials = [{name: value for name, value in row.items() if name not in own} for row in rows]
+        selections.append(Selection(experiment=path.parent.name, trials=trials, **own))
+    return sorted(selections, key=lambda selection: (selection.experiment, selection.time))
+
+
+def write_failure(results: str, trial_id: str, error: str, log: str) -> None:
+    _write_json(results, f"failures/{trial_id}.json", {"error": error, "log": log, "time": time.time()})
+
+
+def clear_failure(results: str, trial_id: str) -> None:
+    delete_file(join(results, f"failures/{trial_id}.json"))
+
+
+def read_failures(results: str) -> dict[str, str]:
+    """Read why trials failed last, by trial id: the error in one line, and the path of its log in brackets."""
+    failures = _read_json_files(results, "failures")
+    return {name: f"{content.get('error', '')} ({content.get('log', '')})" for name, content in failures}
+
+
+def write_class_names(results: str, dataset: str, names: Sequence[str]) -> None:
+    _write_json(results, f"classes/{dataset}.json", {"names": list(names)})
+
+
+def read_class_names(results: str) -> dict[str, tuple[str, ...]]:
+    """Read the names of the classes of each data set."""
+    return {name: tuple(map(str, content.get("names", ()))) for name, content in _read_json_files(results, "classes")}
+
+
+@dataclass(frozen=True)
+class TrialState:
+    """The state of one trial of an experiment."""
+
+    experiment: str
+    trial_id: str
+    method: str
+    dataset: str
+    task_size: int
+    seed: int
+    stages: int
+    state: State
+    work: float
+    """All work of the trial, in multiply-adds."""
+    work_done: float
+    detail: str = ""
+    """The stage and step of a running trial, the error of a failed one."""
+    progress: Progress | None = None
+    """Set for a running trial."""
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Estimate for a running trial, at its own rate so far."""
+        if self.progress is None or not self.progress.share_per_second:
+            return None
+        return (1 - self.progress.share) / self.progress.share_per_second
+
+    @property
+    def name(self) -> str:
+        return f"{self.method}, {self.dataset}, task size {self.task_size}, seed {self.seed}"
+
+
+def trial_states(results: str, selections: Sequence[Selection] | None = None) -> list[TrialState]:
+    """Return the state of every trial of the selections (of all that the results have, if not given)."""
+    selections = read_selections(results) if selections is None else selections
+    done, failures = finished(results), read_failures(results)
+    storages = {selection.storage: _read_storage(selection.storage) for selection in selections}
+    states: dict[tuple[str, str], TrialState] = {}
+    for selection in selections:
+        for row in selection.trials:
+            state = _state(results, selection.experiment, row, done, failures, storages[selection.storage])
+            # Runs with different storages may share a trial: the one that is further decides.
+            known = states.setdefault((state.experiment, state.trial_id), state)
+            if (state.state == "running", state.work_done) > (known.state == "running", known.work_done):
+                states[state.experiment, state.trial_id] = state
+    return list(states.values())
+
+
+_Storage = tuple[dict[str, Progress], set[str], set[str]]
+"""The trials that run in a storage folder, and the names of its first models and of its checkpoints."""
+
+
+def _read_storage(storage: str) -> _Storage:
+    if not storage:  # converted results
+        return {}, set(), set()
+    now = time.time()
+    running = {name: p for name, p in read_all_progress(storage).items() if now - p.time < STALE_AFTER_S}
+    first_models, checkpoints = (
+        {path.stem for path in Path(storage, folder).glob("[!.]*.pt")} for folder in ("first-models", "checkpoints")
+    )
+    return running, first_models, checkpoints
+
+
+def _state(
+    results: str, experiment: str, row: dict[str, Any], done: set[str], failures: dict[str, str], storage: _Storage
+) -> TrialState:
+    running, first_models, checkpoints = storage
+    trial_id, detail = row["trial_id"], ""
+    progress = None if trial_id in done else running.get(trial_id)
+    state: State
+    if trial_id in done:
+        state, share = "done", 1.0
+    elif progress:
+        state, share = "running", progress.share
+        detail = f"stage {progress.stage} of {row['stages']}, {progress.step}" if progress.stage else "starting"
+    else:
+        stages = _stages_written(results, trial_id) if trial_id in checkpoints else 0
+        stages = stages or int(row["first_model"] in first_models)
+        state, share = "waiting", [0.0, *row["shares"]][stages]
+        if trial_id in failures:
+            state, detail = "failed", failures[trial_id]
+    own = {name: row[name] for name in ("trial_id", "method", "dataset", "task_size", "seed", "stages", "work")}
+    work_done = row["work"] * share
+    return TrialState(experiment, **own, state=state, work_done=work_done, detail=detail, progress=progress)
+
+
+def _stages_written(results: str, trial_id: str) -> int:
+    """Count the stages of an unfinished trial; 0 if they cannot be read."""
+    filesystem, path = filesystem_of(join(results, f"stages/{trial_id}.parquet"))
+    with suppress(OSError, pa.ArrowException), filesystem.open_input_file(path) as file:
+        return (math.isqrt(8 * pq.read_metadata(file).num_rows + 1) - 1) // 2  # stage s has s rows
+    return 0
+
+
+def seconds_left(states: Sequence[TrialState]) -> float | None:
+    """Estimate the time until all trials that did not fail are done, at the rate of those that run now."""
+    running = [state for state in states if state.state == "running"]
+    rate = sum(state.work * state.progress.share_per_second for state in running if state.progress)
+    left = sum(state.work - state.work_done for state in states if state.state in ("running", "waiting"))
+    if not left:
+        return 0.0
+    # At the end fewer trials run at once: not before the longest of those that run.
+    return max([left / rate, *(state.seconds_left or 0.0 for state in running)]) if rate else None
+
+
+def _read_json_files(results: str, folder: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    for path, content in read_files(results, folder, ".json"):
+        with suppress(ValueError):
+            if isinstance(values := json.loads(content), dict):
+                yield path.stem, values
+
+
+def _write_json(results: str, path: str, content: dict[str, Any]) -> None:
+    with storage_errors(f"{path} of results {results!r} cannot be written"):
+        write_atomic(join(results, path), json.dumps(content).encode())
