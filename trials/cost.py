@@ -1,13 +1,19 @@
-"""What a trial costs, from its spec alone: images of every step of every stage."""
+"""What trials cost, from their specs alone: images of every step of every stage, and `gd-ray plan`."""
 
-from dataclasses import dataclass
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from time import perf_counter
 
-from gd_ray.schedule import Training, schedule
+from rich.console import Console
+
+from gd_ray.conventions import convention_named
+from gd_ray.errors import UserError
+from gd_ray.schedule import schedule
 from gd_ray.spec import TrialSpec
+from gd_ray.steps import StageSizes, Step
 from gd_ray.wild.sampling import plan_sampling
-
-BACKWARD = 2.0
-"""A training step costs one forward pass and about two more for the backward pass."""
 
 
 @dataclass(frozen=True)
@@ -25,49 +31,79 @@ class StepCost:
         return self.images * self.passes
 
 
-def trial_cost(spec: TrialSpec, train_per_class: int, test_per_class: int) -> list[StepCost]:
-    """Every step of a trial on a data set with so many images of each class."""
+@cache
+def spec_cost(spec: TrialSpec) -> tuple[StepCost, ...]:
+    """Return every step of a trial; data have CIFAR-100's images per class and a full window unless the spec says."""
     steps = []
     for stage in range(1, spec.num_tasks + 1):
-        steps += _stage_cost(spec, stage, train_per_class)
-        steps.append(StepCost(stage, "evaluate", stage * spec.task_size * test_per_class, 1))
-    return steps
+        steps += _stage_cost(spec, stage, spec.train_per_class or 500)
+        steps.append(StepCost(stage, "evaluate", stage * spec.task_size * (spec.test_per_class or 100), 1))
+    return tuple(steps)
 
 
-def spec_cost(spec: TrialSpec) -> list[StepCost]:
-    """The cost on a data set of the usual size: 500 training and 100 test images of each class."""
-    return trial_cost(spec, spec.train_per_class or 500, spec.test_per_class or 100)
+def _stage_cost(spec: TrialSpec, stage: int, per_class: int) -> list[StepCost]:
+    from gd_ray.learners import LEARNERS
+    from gd_ray.learners.distillation import teacher_step
+
+    method, num_prev = spec.method, (stage - 1) * spec.task_size
+    current, earlier = spec.task_size * per_class, num_prev * per_class
+    exemplars = earlier if method.replay_all else min(spec.coreset_size, earlier)
+    learner = LEARNERS.named(method.learner)(spec)
+    has_external = method.external and (stage > 1 or method.confidence)
+    external = learner.external_size(current + exemplars) if has_external else 0
+    sizes = StageSizes(stage, num_prev, spec.task_size, current, exemplars, external)
+    costs = []
+    plan = plan_sampling(
+        method, convention_named(spec.convention), size=external, ood_ratio=spec.ood_ratio, num_classes=num_prev
+    )
+    if plan.scores:
+        costs.append(StepCost(stage, "score", spec.window - plan.skipped, 1))
+    if stage == 1 and method.shares_first_model:
+        steps: Sequence[Step] = [teacher_step(spec, sizes)]
+    else:
+        steps = learner.steps(sizes)
+    for step in steps:
+        updates = schedule(
+            step.training,
+            images=step.epoch_images or step.images,
+            batch_size=spec.batch_size,
+            epoch_factor=spec.factor_of(step.training),
+            learning_rate=spec.learning_rate,
+        ).updates
+        costs.append(StepCost(stage, step.name, updates * min(spec.batch_size, step.images), step.passes))
+    return costs
 
 
-def multiply_adds(depth: int, width: int) -> int:
-    """Of one 32x32 image through the convolutions of a WideResNet: what networks of different size differ by."""
-    side, inputs, total = 32, 16, 32 * 32 * 9 * 3 * 16
-    for group in range(3):
-        side, outputs = side // (2 if group else 1), 16 * 2**group * width
-        for _ in range((depth - 4) // 6):
-            shortcut = inputs * outputs if inputs != outputs else 0
-            total += side * side * (9 * inputs * outputs + shortcut + 9 * outputs * outputs)
-            inputs = outputs
-    return total
+@cache
+def multiply_adds(network: str, side: int = 32) -> int:
+    """Count the multiply-adds of one image through a network's convolutions and products, as torch counts them."""
+    import torch
+    from torch.utils.flop_counter import FlopCounterMode
+
+    from gd_ray.networks import backbone_builder
+
+    with torch.device("meta"), FlopCounterMode(display=False) as counter, torch.no_grad():
+        backbone_builder(network)(0.0)(torch.empty(1, 3, side, side))
+    return int(counter.get_total_flops()) // 2
 
 
-def spec_work(spec: TrialSpec) -> float:
-    """All work of a trial, comparable with that of trials with other networks."""
-    return total_work(spec_cost(spec)) * multiply_adds(spec.depth, spec.width)
-
-
-def total_work(cost: list[StepCost]) -> float:
+def total_work(cost: Sequence[StepCost]) -> float:
     return sum(step.work for step in cost)
 
 
-def shares_done(cost: list[StepCost]) -> list[float]:
-    """The share of a trial's work that is done after each of its stages."""
+def spec_work(spec: TrialSpec) -> float:
+    """Return the work of a trial in multiply-adds, comparable with that of trials with other networks."""
+    return total_work(spec_cost(replace(spec, seed=0))) * multiply_adds(spec.network)
+
+
+def shares_done(cost: Sequence[StepCost]) -> list[float]:
+    """Return the share of a trial's work that is done after each of its stages."""
     stages = range(1, cost[-1].stage + 1)
     return [total_work([step for step in cost if step.stage <= stage]) / total_work(cost) for stage in stages]
 
 
-def share_done(cost: list[StepCost], stage: int, step: str, done: int, total: int) -> float:
-    """The share of a trial's work that lies behind it, in the middle of a step."""
+def share_done(cost: Sequence[StepCost], stage: int, step: str, done: int, total: int) -> float:
+    """Return the share of a trial's work that is done in the middle of a step."""
     before = 0.0
     for part in cost:
         if (part.stage, part.step) == (stage, step):
@@ -76,39 +112,70 @@ def share_done(cost: list[StepCost], stage: int, step: str, done: int, total: in
     return before / total_work(cost)
 
 
-def _stage_cost(spec: TrialSpec, stage: int, per_class: int) -> list[StepCost]:
-    method, num_prev = spec.rules, (stage - 1) * spec.task_size
-    current = spec.task_size * per_class
-    kept = num_prev * per_class if method.replay_all else min(spec.coreset_size, num_prev * per_class)
-    labelled = current + kept
-    external = labelled if method.external and (stage > 1 or method.confidence) else 0
+def steps_to_compute(specs: Sequence[TrialSpec]) -> dict[str, list[StepCost]]:
+    """Return every step of the trials by network; a first stage that several of them share, once."""
+    first = {spec.first_model_id: spec.trial_id for spec in reversed(specs)}
+    steps: dict[str, list[StepCost]] = {}
+    for spec in specs:
+        steps.setdefault(spec.network, []).extend(
+            step
+            for step in spec_cost(replace(spec, seed=0))  # all seeds cost the same
+            if step.stage > 1 or first[spec.first_model_id] == spec.trial_id
+        )
+    return steps
 
-    def trained(training: Training, members: int) -> int:
-        size = min(spec.batch_size, members)
-        updates = schedule(
-            training,
-            updates_per_epoch=members // size,
-            epoch_factor=spec.factor_of(training),
-            learning_rate=spec.learning_rate,
-        ).updates
-        return updates * size
 
-    teacher = trained("whole", labelled + external if method.confidence else current)
-    if stage == 1:
-        return [StepCost(stage, "teacher", teacher, 1 + BACKWARD)]
-    steps = []
-    plan = plan_sampling(method, spec.reading, size=external, ood_ratio=spec.ood_ratio, num_classes=num_prev)
-    if plan.scores:
-        steps.append(StepCost(stage, "score", spec.window - plan.skipped, 1))
-    references = (method.previous != "none" or method.ensemble) + spec.trains_teacher
-    if spec.trains_teacher:
-        steps.append(StepCost(stage, "teacher", teacher, 1 + BACKWARD))
-    members = labelled + external
-    if method.fine_tuned == "nothing":
-        return [*steps, StepCost(stage, "model", trained("whole", members), 1 + BACKWARD + references)]
-    model = trained("before fine-tuning", members)
-    steps.append(StepCost(stage, "model", model, 1 + BACKWARD + references))
-    if method.balancing == "balanced set":
-        members = kept + spec.task_size * -(-kept // num_prev)
-    backward = 0 if method.fine_tuned == "head" else BACKWARD
-    return [*steps, StepCost(stage, "fine-tune", trained("fine-tuning", members), 1 + backward + references)]
+def print_plan(
+    name: str, specs: list[TrialSpec], done: set[str], at_once: int, images_per_second: float | None
+) -> None:
+    """Print what the trials of an experiment that are not done cost."""
+    from trials.console import duration
+
+    if at_once < 1:
+        raise UserError(f"--at-once {at_once} must be at least 1.")
+    if images_per_second is not None and not 0 < images_per_second < math.inf:
+        raise UserError(
+            f"--images-per-second {images_per_second} must be a number above 0; without it, it is measured."
+        )
+    console = Console(soft_wrap=True, highlight=False)
+    left = [spec for spec in specs if spec.trial_id not in done]
+    by_network = steps_to_compute(left)
+    steps = [step for cost in by_network.values() for step in cost]
+    scored = sum(step.images for step in steps if step.step == "score")
+    trained = sum(step.images for step in steps if step.step not in ("score", "evaluate"))
+    console.print(f"{name}: {len(specs)} trials, {len(specs) - len(left)} finished, {len(left)} to run.")
+    console.print(f"Images to train on: {trained / 1e6:.1f} million; to score: {scored / 1e6:.1f} million.")
+    if not left:
+        return
+    rate, source = images_per_second, "as given"
+    if rate is None:
+        rate, source = measure_rate(left[0].network), "measured just now with one thread of this machine"
+    network = left[0].network
+    # Counting takes two seconds, mostly imports, and one network needs no comparison.
+    weights = {name: multiply_adds(name) / multiply_adds(network) for name in by_network} if len(by_network) > 1 else {}
+    work = sum(total_work(cost) * weights.get(name, 1.0) for name, cost in by_network.items())
+    seconds = work / rate / at_once
+    console.print(
+        f"About {duration(seconds)} with {at_once} trials at once, at {rate:.0f} forward passes"
+        f"{f' of {network}' if len(by_network) > 1 else ''} per second ({source})."
+    )
+
+
+def measure_rate(network: str, seconds: float = 0.3) -> float:
+    """Measure forward passes per second with one thread on this machine."""
+    import torch
+
+    from gd_ray.malloc import keep_freed_memory
+    from gd_ray.networks.classifier import new_classifier
+
+    keep_freed_memory()
+    torch.set_num_threads(1)
+    model = new_classifier(network, 0.0, 10, torch.Generator().manual_seed(0)).eval()
+    batch = torch.zeros(64, 3, 32, 32).contiguous(memory_format=torch.channels_last)
+    with torch.inference_mode():
+        model(batch)
+        images, started = 0, perf_counter()
+        while perf_counter() - started < seconds:
+            model(batch)
+            images += len(batch)
+        return images / (perf_counter() - started)

@@ -5,127 +5,69 @@ once. CIFAR-100 takes its stream from TinyImages and ten seeds; ImageNet takes i
 for seed 0 is the validation split.
 """
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from itertools import product
+from typing import Any
 
 from gd_ray.errors import unknown_name
-from gd_ray.methods import TABLES
-from gd_ray.spec import PAPERS_STREAMS, TrialSpec
-
-TASK_SIZES = (5, 10, 20)
-OOD_RATIOS = tuple(k / 10 for k in range(11))
-DISTANCES = tuple(range(1, 6))
-_SEEDS = {"cifar100": range(10), "imagenet32": range(1, 10)}
+from gd_ray.methods import METHODS
+from gd_ray.paper import DISTANCES, OOD_RATIOS, ORDER, SEEDS, STREAMS, TABLES, TASK_SIZES, VALIDATION
+from gd_ray.spec import TrialSpec
 
 
 @dataclass(frozen=True)
 class Experiment:
-    """A grid of trials with a name."""
+    """A grid of trials, and its content in a few words."""
 
-    name: str
     about: str
     specs: Callable[[], list[TrialSpec]]
 
 
-def _grid(
-    methods: Iterable[str],
-    datasets: Iterable[str] = ("cifar100",),
-    task_sizes: Iterable[int] = (10,),
-    ood_ratios: Iterable[float] = (0.7,),
-) -> list[TrialSpec]:
-    return [
-        TrialSpec(
-            method=method,
-            dataset=dataset,
-            stream=PAPERS_STREAMS[dataset],
-            task_size=task_size,
-            ood_ratio=ood_ratio,
-            seed=seed,
-        )
-        for dataset, task_size in product(datasets, task_sizes)
-        for seed in _SEEDS[dataset]
-        for method, ood_ratio in product(methods, ood_ratios)
-    ]
+def combine(specs: Iterable[TrialSpec], lists: Mapping[str, Any]) -> list[TrialSpec]:
+    """Return every spec with every combination of the values of its fields."""
+    combinations = [dict(zip(lists, values, strict=True)) for values in product(*lists.values())]
+    return [replace(spec, **changes) for spec in specs for changes in combinations]
 
 
-def _distance() -> list[TrialSpec]:
-    return [
-        TrialSpec(method="gd+ext", dataset="imagenet32", stream=f"imagenet2011-distance-{distance}", seed=seed)
-        for distance in DISTANCES
-        for seed in _SEEDS["imagenet32"]
-    ]
+def _grid(methods: Iterable[str], datasets: Iterable[str] = ("cifar100",), **lists: Iterable[Any]) -> list[TrialSpec]:
+    """Return every combination of these values, with the stream and all seeds of each data set unless given."""
+    specs = []
+    for dataset in datasets:
+        defaults = {"task_size": [10], "stream": [STREAMS[dataset]], "seed": SEEDS[dataset], "method": methods}
+        specs += combine([TrialSpec(dataset=dataset)], defaults | lists)
+    return specs
 
 
-def _validation() -> list[TrialSpec]:
-    return [
-        TrialSpec(method="gd+ext", dataset="imagenet32", stream="imagenet2011", ood_ratio=ratio) for ratio in OOD_RATIOS
-    ]
+_SMALL_NETWORK = {"network": "wrn-10-1", "dropout": 0.0, "learning_rate": 0.05}
 
 
-def small_spec(method: str, seed: int, **changes: object) -> TrialSpec:
-    """Glyphs, a small network and a short schedule: what `demo` and `smoke` start from."""
-    small: dict[str, object] = {
-        "dataset": "glyphs",
-        "stream": "glyphs:6000",
-        "num_classes": 15,
-        "task_size": 5,
-        "train_per_class": 100,
-        "test_per_class": 100,
-        "coreset_size": 75,
-        "window": 2000,
-        "depth": 10,
-        "width": 1,
-        "dropout": 0.0,
-        "batch_size": 16,
-        "epoch_factor": 0.08,
-        "learning_rate": 0.05,
-    }
-    return TrialSpec(method=method, seed=seed, **{**small, **changes})  # type: ignore[arg-type]
-
-
-DEMO_METHODS = ("oracle", "baseline", "e2e", "gd", "gd+ext")
-
-
-def _demo() -> list[TrialSpec]:
-    return [small_spec(method, 0) for method in DEMO_METHODS]
+def small_spec(method: str, seed: int, **changes: Any) -> TrialSpec:
+    """Return a trial on glyphs with a small network and a short schedule: the base of `demo` and `smoke`."""
+    data = {"dataset": "glyphs", "train_per_class": 100, "test_per_class": 100, "stream": "glyphs:6000", "window": 2000}
+    sizes = {"num_classes": 15, "task_size": 5, "coreset_size": 75, "batch_size": 16, "epoch_factor": 0.08}
+    fields: dict[str, Any] = {**_SMALL_NETWORK, **data, **sizes, **changes}
+    return TrialSpec(method=METHODS[method], seed=seed, **fields)
 
 
 def _smoke() -> list[TrialSpec]:
     tiny = {"num_classes": 6, "task_size": 2, "train_per_class": 8, "test_per_class": 4, "coreset_size": 8}
-    return [
-        small_spec(method, 0, **tiny, stream="glyphs:600", window=200, batch_size=8, epoch_factor=0.01)
-        for method in TABLES[1]
-    ]
+    short = {"stream": "glyphs:600", "window": 200, "batch_size": 8, "epoch_factor": 0.01}
+    return [small_spec(method, 0, **tiny, **short) for method in TABLES[1]]
 
 
-def reduced_spec(method: str, seed: int, **changes: object) -> TrialSpec:
+def reduced_spec(method: str, seed: int, **changes: Any) -> TrialSpec:
     """CIFAR-100 at a size that two cores carry: 20 classes, a small network, 15 epochs, all of a Tiny-ImageNet stream.
 
     Few epochs need many updates, hence the small batch. Learning rate and dropout are those with the best ACC of
     Baseline and Oracle on seed 9, which is not among the reported ones (Baseline and Oracle: 51.4 and 76.9% at 0.05,
     51.0 and 76.7% at 0.1, 47.5 and 72.6% at 0.05 with the paper's dropout of 0.3). The stream is made by
-    `gd-ray prepare tiny-imagenet streams/tiny-imagenet --exclude cifar100` from 300 images of each class of
+    `gd-ray prepare stream tiny-imagenet streams/tiny-imagenet --exclude cifar100` from 300 images of each class of
     Tiny-ImageNet's training set: 47,700 images of 159 classes, and every stage retrieves all of them.
     """
-    reduced: dict[str, object] = {
-        "num_classes": 20,
-        "task_size": 5,
-        "coreset_size": 400,
-        "stream": "tiny-imagenet",
-        "window": 47_700,
-        "depth": 10,
-        "width": 1,
-        "dropout": 0.0,
-        "batch_size": 32,
-        "epoch_factor": 0.075,
-        "learning_rate": 0.05,
-    }
-    return TrialSpec(method=method, seed=seed, **{**reduced, **changes})  # type: ignore[arg-type]
-
-
-_ORDER = ("oracle", "gd+ext", "gd", "e2e", "dr", "lwf", "baseline")
-"""The paper's main claim: each of these has a higher ACC than the next."""
+    sizes = {"num_classes": 20, "task_size": 5, "coreset_size": 400, "batch_size": 32, "epoch_factor": 0.075}
+    fields: dict[str, Any] = {**_SMALL_NETWORK, **sizes, "stream": "tiny-imagenet", "window": 47_700, **changes}
+    return TrialSpec(method=METHODS[method], seed=seed, **fields)
 
 
 def _reduced() -> list[TrialSpec]:
@@ -137,7 +79,7 @@ def _reduced() -> list[TrialSpec]:
     what the external images add to a batch. And the balanced set of E2E is so small that a scaled schedule leaves its
     fine-tuning thirty updates: E2E, and GD too, get about the paper's number.
     """
-    specs = [reduced_spec(method, seed) for seed in (3, 4) for method in _ORDER]
+    specs = [reduced_spec(method, seed) for seed in (3, 4) for method in ORDER]
     for seed in range(3):
         specs += [reduced_spec(method, seed) for method in TABLES[1]]
         specs += [reduced_spec("gd+ext", seed, ood_ratio=ratio) for ratio in (0.0, 0.3, 0.5, 1.0)]
@@ -148,29 +90,35 @@ def _reduced() -> list[TrialSpec]:
     return specs
 
 
-_BOTH = ("cifar100", "imagenet32")
-
-EXPERIMENTS: dict[str, Experiment] = {
-    experiment.name: experiment
-    for experiment in (
-        Experiment("table1", "all methods, task sizes 5, 10 and 20", lambda: _grid(TABLES[1], _BOTH, TASK_SIZES)),
-        Experiment("table2", "reference models P, C and Q", lambda: _grid(TABLES[2])),
-        Experiment("table3", "the teacher of the current task", lambda: _grid(TABLES[3])),
-        Experiment("table4", "balancing", lambda: _grid(TABLES[4])),
-        Experiment("table5", "sampling of external data", lambda: _grid(TABLES[5])),
-        Experiment("ood-ratio", "OOD ratios 0.0 to 1.0", lambda: _grid(["gd+ext"], _BOTH, ood_ratios=OOD_RATIOS)),
-        Experiment("distance", "streams by hierarchical distance", _distance),
-        Experiment("validation", "the OOD ratio on ImageNet's validation split", _validation),
-        Experiment("curves", "what Figures 2 and C plot", lambda: _grid(TABLES[1], _BOTH, TASK_SIZES)),
-        Experiment("reduced", "Table 1 and more on 20 classes of CIFAR-100, for two cores", _reduced),
-        Experiment("demo", "five methods on glyphs, in minutes", _demo),
-        Experiment("smoke", "every row of Table 1 on a few glyphs, in seconds", _smoke),
-    )
+EXPERIMENTS = {
+    "table1": Experiment(
+        "all methods, task sizes 5, 10 and 20; Figures 2 and C plot the same trials",
+        lambda: _grid(TABLES[1], STREAMS, task_size=TASK_SIZES),
+    ),
+    "table2": Experiment("reference models P, C and Q", lambda: _grid(TABLES[2])),
+    "table3": Experiment("the teacher of the current task", lambda: _grid(TABLES[3])),
+    "table4": Experiment("balancing", lambda: _grid(TABLES[4])),
+    "table5": Experiment("sampling of external data", lambda: _grid(TABLES[5])),
+    "ood-ratio": Experiment("OOD ratios 0.0 to 1.0", lambda: _grid(["gd+ext"], STREAMS, ood_ratio=OOD_RATIOS)),
+    "distance": Experiment(
+        "streams by hierarchical distance",
+        lambda: _grid(["gd+ext"], ["imagenet32"], stream=[f"imagenet2011-distance-{k}" for k in DISTANCES]),
+    ),
+    "validation": Experiment(
+        "the OOD ratio on ImageNet's validation split",
+        lambda: _grid(["gd+ext"], [VALIDATION[0]], seed=[VALIDATION[1]], ood_ratio=OOD_RATIOS),
+    ),
+    "reduced": Experiment("Table 1 and more on 20 classes of CIFAR-100, for two cores", _reduced),
+    "demo": Experiment(
+        "five methods on glyphs, in minutes",
+        lambda: [small_spec(method, 0) for method in ("oracle", "baseline", "e2e", "gd", "gd+ext")],
+    ),
+    "smoke": Experiment("every row of Table 1 on a few glyphs, in seconds", _smoke),
 }
 
 
 def experiment_named(name: str) -> Experiment:
-    """The experiment of that name, or a sentence with the nearest one."""
+    """Return the experiment of that name, or raise a UserError with the nearest name."""
     if name not in EXPERIMENTS:
         raise unknown_name("experiment", name, EXPERIMENTS)
     return EXPERIMENTS[name]

@@ -1,9 +1,8 @@
-"""Ray Tune: schedules the trials of an experiment, resumes them, retries them, and shows how far they are."""
+"""Ray Tune: schedules the trials of an experiment, resumes them, retries them, and shows their progress."""
 
 import os
+import pickle
 import signal
-import subprocess
-import sys
 import threading
 import time
 from collections import Counter
@@ -18,39 +17,25 @@ from uuid import uuid4
 from rich.console import Console
 
 from gd_ray.errors import UserError
-from gd_ray.filesystems import check_writable
+from gd_ray.plugins import load_plugins, loaded_plugins
+from gd_ray.ray_utils import connect
 from gd_ray.results import StageResult
+from gd_ray.rows import column_name
 from gd_ray.spec import TrialSpec
-from trials.checks import check_jobs
+from gd_ray.storage import check_writable
+from gd_ray.store import Selection, clear_failure, finished, trial_states, write_failure, write_selection
+from trials.console import live_view
 from trials.cost import shares_done, spec_cost, spec_work
 from trials.grid import unique
-from trials.ledger import clear_failure, states_of, write_failure, write_ledger
-from trials.options import Cluster, Share, fitted, named
-from trials.results import finished, share
-from trials.sources import Places
-from trials.view import live_view
+from trials.preflight import check_jobs
+from trials.registry import DataLocations
+from trials.resources import Cluster, TrialResources, parse_folders, resolve_resources
 from trials.worker import Job, run_job
-
-_ANSWER = 7.0
-"""Seconds in which a cluster must answer."""
-_REFUSED = 3
-_ASK = f"""
-import sys, ray
-from ray._private import services
-from ray._private.authentication.authentication_token_setup import ensure_token_if_auth_enabled
-from ray._raylet import GcsClient
-try:
-    ensure_token_if_auth_enabled(create_token_if_missing=False)
-    address = services.canonicalize_bootstrap_address(sys.argv[1])
-    sys.exit(0 if address and GcsClient(address=address) else 1)
-except ray.exceptions.AuthenticationError:
-    sys.exit({_REFUSED})
-"""
 
 
 @dataclass(frozen=True)
-class Failure:
-    """A trial that did not finish, its error in one line, and where its log is."""
+class TrialFailure:
+    """A trial that did not finish, its error in one line, and the path of its log."""
 
     spec: TrialSpec
     error: str
@@ -59,45 +44,46 @@ class Failure:
 
 def run_experiment(
     name: str, specs: list[TrialSpec], results: str, cluster: Cluster, console: Console, command: str | None = None
-) -> list[Failure]:
-    """Runs every trial that is not finished yet; trials of one first model after that model.
+) -> list[TrialFailure]:
+    """Run every trial that is not finished yet, first models that several trials share before the trials.
 
-    The command that was typed is kept with the results, for who wants to do it again.
+    The command line is stored with the results, for reproduction.
     """
     cluster.check()
     results = results if "://" in results else os.path.abspath(results)
     storage = os.path.abspath(cluster.storage)
-    places = Places(named(cluster.data, "--data"), named(cluster.stream, "--stream"), storage)
+    locations = DataLocations(parse_folders(cluster.data, "--data"), parse_folders(cluster.stream, "--stream"), storage)
     run = uuid4().hex
-    jobs = [Job(spec, name, results, storage, places, run) for spec in unique(specs)]
-    rows = [_ledger_row(job) for job in jobs]
+    jobs = [Job(spec, results, storage, locations, run) for spec in unique(specs)]
     for folder in ("results", results), ("storage", storage):
         check_writable(*folder)
-    open_jobs = _without_finished(jobs)
+    done = finished(results)
+    open_jobs = [job for job in jobs if job.spec.trial_id not in done]
     console.print(f"{name}: {len(jobs)} trials, {len(jobs) - len(open_jobs)} of them finished already.")
     if not open_jobs:
-        write_ledger(results, name, storage, rows, command)
+        write_selection(results, _selection(name, storage, command, jobs))
         return []
-    windows = {job.spec.window for job in open_jobs if job.spec.rules.external}
-    given = fitted(cluster, _connect(cluster.address), windows)
-    with _terminated_as_interrupted():
+    windows = {job.spec.window for job in open_jobs if job.spec.method.external}
+    os.environ.update(RAY_AIR_NEW_OUTPUT="0", TUNE_DISABLE_AUTO_CALLBACK_LOGGERS="1")  # Tune prints nothing
+    resources = resolve_resources(cluster, connect(cluster.address), windows)
+    selection = _selection(name, storage, command, jobs)
+    with _sigterm_as_interrupt():
         for note in check_jobs(open_jobs):
             console.print(f"Note: {note}", markup=False, highlight=False, soft_wrap=True)
-        write_ledger(results, name, storage, rows, command)
+        write_selection(results, selection)
         for job in open_jobs:
-            clear_failure(results, job.spec.trial_id)  # it gets another chance, and is waiting or running until then
-        with live_view(lambda: states_of(results, name, storage, rows), console):  # not those of earlier selections
-            _tune(of_shared_first_models(open_jobs), given, cluster, first_stage=True)
-            # Trials that another run is at come last; else the longest first, so that the last ones keep all of the
-            # cluster busy.
+            clear_failure(results, job.spec.trial_id)  # it is waiting or running again
+        with live_view(lambda: trial_states(results, [selection]), console):
+            _tune(shared_first_models(open_jobs), resources, cluster, first_stage=True)
+            # Trials that another run holds come last; else the longest first, to keep the whole cluster busy longest.
             order = sorted(open_jobs, key=lambda job: (job.progress.exists(), -spec_work(job.spec)))
-            return _tune(order, given, cluster)
+            return _tune(order, resources, cluster)
 
 
 @contextmanager
-def _terminated_as_interrupted() -> Iterator[None]:
-    """Ends a run on SIGTERM, which batch systems and `kill` send, as on Ctrl-C; Ray's own handler dumps its stack."""
-    if threading.current_thread() is not threading.main_thread():  # only there may handlers be set
+def _sigterm_as_interrupt() -> Iterator[None]:
+    """End a run on SIGTERM, which batch systems and `kill` send, as on Ctrl-C; Ray's own handler dumps its stack."""
+    if threading.current_thread() is not threading.main_thread():  # handlers can be set there only
         yield
         return
 
@@ -114,14 +100,15 @@ def _terminated_as_interrupted() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _ledger_row(job: Job) -> dict[str, Any]:
-    spec = job.spec
+def _selection(name: str, storage: str, command: str | None, jobs: list[Job]) -> Selection:
+    return Selection(name, storage, command, [selection_row(job.spec) for job in jobs])
+
+
+def selection_row(spec: TrialSpec) -> dict[str, Any]:
+    """Return a row of a selection: the spec, and its work for estimates of the time left."""
     return {
         "trial_id": spec.trial_id,
-        "method": spec.rules.name,
-        "dataset": spec.dataset,
-        "task_size": spec.task_size,
-        "seed": spec.seed,
+        **spec.flat(),
         "stages": spec.num_tasks,
         "work": spec_work(spec),
         "shares": shares_done(spec_cost(spec)),
@@ -129,79 +116,17 @@ def _ledger_row(job: Job) -> dict[str, Any]:
     }
 
 
-def _without_finished(jobs: list[Job]) -> list[Job]:
-    """The jobs still to run; those that another experiment has finished are shared with this one."""
-    done = finished(jobs[0].results)
-    for job in jobs:
-        sources = done.get(job.spec.trial_id, {job.experiment})
-        if job.experiment not in sources:
-            share(job.results, job.spec.trial_id, min(sources), job.experiment)
-    return [job for job in jobs if job.spec.trial_id not in done]
-
-
-def of_shared_first_models(jobs: list[Job]) -> list[Job]:
-    """A job for each first model that several jobs wait for; a trial that is alone with its own trains it itself."""
+def shared_first_models(jobs: list[Job]) -> list[Job]:
+    """Return a job for each first model that several jobs wait for; a trial with a model of its own trains it."""
     waiting = [job for job in jobs if not job.first_model.exists() and not job.checkpoint.exists()]
     number = Counter(job.spec.first_model_id for job in waiting)
     return list({job.spec.first_model_id: job for job in waiting if number[job.spec.first_model_id] > 1}.values())
 
 
-def _connect(address: str | None) -> list[dict[str, float]]:
-    """Connects to a cluster that answers, or starts a Ray on this machine; what each machine has."""
-    import ray
-    from ray._raylet import Config  # type: ignore[attr-defined]
-
-    from gd_ray.wild.on_ray import check_environment, start_ray
-
-    os.environ.update(RAY_AIR_NEW_OUTPUT="0", TUNE_DISABLE_AUTO_CALLBACK_LOGGERS="1")
-    if not ray.is_initialized():
-        check_environment(address)
-    if address is not None and not ray.is_initialized():
-        _check_answers(address)
-        Config.initialize("")  # reads again whether to show a token
-        start_ray(address=address)
-    start_ray()
-    return [node["Resources"] for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]
-
-
-def _check_answers(address: str) -> None:
-    """Ray itself waits for minutes, in a call that cannot be interrupted; so another process asks first."""
-    if "://" in address:
-        raise UserError(
-            f"--address {address!r} is no cluster's own address; give host:6379 as 'ray start --head' printed it, or "
-            f"'auto' on a machine of the cluster."
-        )
-    answer = _answer(address)
-    if answer == _REFUSED and "RAY_AUTH_MODE" not in os.environ:
-        # 'ray start' wants a token of every caller where its machine has one; callers must be told to show theirs.
-        answer = _answer(address, RAY_AUTH_MODE="token")
-        if not answer:
-            os.environ["RAY_AUTH_MODE"] = "token"
-    if answer == _REFUSED:
-        raise UserError(
-            f"--address {address!r} wants a token that it was not shown; copy ~/.ray/auth_token from the machine where "
-            f"the cluster was started, and leave RAY_AUTH_MODE unset or set it to token."
-        )
-    if answer:
-        raise UserError(
-            f"--address {address!r} does not answer; start a cluster there with 'ray start --head', or leave --address "
-            f"out to run on this machine alone."
-        )
-
-
-def _answer(address: str, **environment: str) -> int:
-    """Zero from a cluster that answers, _REFUSED from one that wants another token than it was shown."""
-    command = [sys.executable, "-c", _ASK, address]
-    try:
-        return subprocess.run(
-            command, capture_output=True, timeout=_ANSWER, env={**os.environ, **environment}
-        ).returncode
-    except subprocess.TimeoutExpired:
-        return 1
-
-
-def _tune(jobs: list[Job], given: Share, cluster: Cluster, *, first_stage: bool = False) -> list[Failure]:
-    """One Tune trial for each job, as many at once as fit."""
+def _tune(
+    jobs: list[Job], resources: TrialResources, cluster: Cluster, *, first_stage: bool = False
+) -> list[TrialFailure]:
+    """Run one Tune trial for each job, as many at once as fit. Its config is the flat spec and the trial's id."""
     if not jobs:
         return []
     from ray import tune
@@ -209,41 +134,45 @@ def _tune(jobs: list[Job], given: Share, cluster: Cluster, *, first_stage: bool 
 
     from gd_ray.wild.ray_scoring import ScorerPool
 
-    threads = max(1, int(given.cpus))
+    by_id = {job.spec.trial_id: job for job in jobs}
+    # Bytes, so that an actor can load the plugins before it unpickles what may need them.
+    plugins, pickled = loaded_plugins(), {trial_id: pickle.dumps(job) for trial_id, job in by_id.items()}
+    threads = max(1, int(resources.cpus))
 
-    def pool_of(job: Job) -> ScorerPool | None:
-        scorers = given.scorers_for(job.spec.window) if job.spec.rules.external and not first_stage else 0
-        return ScorerPool(scorers=scorers, cpus=given.scorer_cpus, gpus=given.scorer_gpus) if scorers else None
+    def pool_of(config: dict[str, Any]) -> ScorerPool | None:
+        scorers = resources.scorers_for(config["window"]) if config["method_external"] and not first_stage else 0
+        return ScorerPool(scorers=scorers, cpus=resources.scorer_cpus, gpus=resources.scorer_gpus) if scorers else None
 
-    def resources(config: dict[str, Any]) -> Any:
-        pool = pool_of(jobs[config["job"]])
+    def bundles(config: dict[str, Any]) -> tune.PlacementGroupFactory:
+        pool = pool_of(config)
         scorers = pool.bundles() if pool else []
         # A trial waits while its scorers work, and may then hold less than a CPU; one without scorers never waits.
-        cpus = given.cpus if scorers or given.gpus else max(given.cpus, threads)
-        return tune.PlacementGroupFactory([{"CPU": cpus, **({"GPU": given.gpus} if given.gpus else {})}, *scorers])
+        cpus = resources.cpus if scorers or resources.gpus else max(resources.cpus, threads)
+        own = {"CPU": cpus, **({"GPU": resources.gpus} if resources.gpus else {})}
+        return tune.PlacementGroupFactory([own, *scorers])
 
     def trial(config: dict[str, Any]) -> None:
-        job = jobs[config["job"]]
-        run_job(job, threads, pool_of(job), lambda stage: tune.report(_scalars(stage)), first_stage_only=first_stage)
+        load_plugins(*plugins)
+        job: Job = pickle.loads(pickled[config["trial_id"]])
+        run_job(job, threads, pool_of(config), lambda s: tune.report(_scalars(s)), first_stage_only=first_stage)
         tune.report({"finished": 1})
 
-    class TellFailures(tune.Callback):
-        """Writes a failure down when it happens: the run may go on for days, or be killed."""
+    class FailureWriter(tune.Callback):
+        """Stores a failure when it happens: the run may take days more, or be killed."""
 
         def on_trial_error(self, iteration: int, trials: Any, trial: Any, **info: Any) -> None:  # noqa: ARG002
-            job = jobs[trial.config["job"]]
             with suppress(OSError, UserError):  # a full disk, say: Tune would end all other trials for it
                 lines = Path(trial.error_file).read_text().strip().splitlines()
-                write_failure(job.results, job.spec.trial_id, lines[-1], f"{trial.path}/error.txt")
+                write_failure(jobs[0].results, trial.config["trial_id"], lines[-1], f"{trial.path}/error.txt")
 
     wave = "first-models" if first_stage else "trials"
     tuner = tune.Tuner(
-        tune.with_resources(trial, resources),
-        param_space={"job": tune.grid_search(list(range(len(jobs))))},
+        tune.with_resources(trial, bundles),
+        param_space=tune.grid_search([{"trial_id": job.spec.trial_id, **job.spec.flat()} for job in jobs]),
         tune_config=tune.TuneConfig(
             # A new process for each trial costs ten seconds of imports; nothing of a trial outlives it in its process.
             reuse_actors=True,
-            trial_dirname_creator=lambda t: jobs[t.config["job"]].spec.trial_id,
+            trial_dirname_creator=lambda trial: trial.config["trial_id"],
         ),
         run_config=tune.RunConfig(
             name=f"{wave}-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}",
@@ -251,24 +180,29 @@ def _tune(jobs: list[Job], given: Share, cluster: Cluster, *, first_stage: bool 
             verbose=0,
             failure_config=tune.FailureConfig(max_failures=cluster.retries),
             callbacks=[
-                *([] if first_stage else [TellFailures()]),
+                *([] if first_stage else [FailureWriter()]),
                 *([TBXLoggerCallback()] if cluster.tensorboard else []),  # type: ignore[no-untyped-call]
             ],
         ),
     )
-    failures = []
     grid = tuner.fit()
-    for result in (grid[k] for k in range(len(grid))):
-        if result.error is not None and result.config is not None:
-            lines = str(result.error).strip().splitlines()
-            failures.append(Failure(jobs[result.config["job"]].spec, lines[-1], f"{result.path}/error.txt"))
-    if len(failures) + sum("finished" in (grid[k].metrics or {}) for k in range(len(grid))) < len(jobs):
-        raise KeyboardInterrupt  # Tune has stopped its trials and keeps the interruption to itself
+    ended = [grid[k] for k in range(len(grid))]
+    failures = [
+        TrialFailure(
+            by_id[result.config["trial_id"]].spec,
+            str(result.error).strip().splitlines()[-1],
+            f"{result.path}/error.txt",
+        )
+        for result in ended
+        if result.error is not None and result.config is not None
+    ]
+    if len(failures) + sum("finished" in (result.metrics or {}) for result in ended) < len(jobs):
+        raise KeyboardInterrupt  # Tune swallows it after stopping its trials
     return failures
 
 
 def _scalars(stage: StageResult) -> dict[str, float]:
-    """What TensorBoard shows of a stage."""
+    """Return what TensorBoard shows of a stage."""
     seconds, images = sum(stage.seconds.values()), sum(stage.images.values())
     return {
         "stage": stage.stage,
@@ -276,5 +210,5 @@ def _scalars(stage: StageResult) -> dict[str, float]:
         "accuracy_of_current_task": stage.hits[-1] / stage.totals[-1],
         "accuracy_of_first_task": stage.hits[0] / stage.totals[0],
         "images_per_second": images / seconds if seconds else 0.0,
-        **{f"loss_{name.replace(' ', '_')}": value for name, value in stage.losses.items()},
+        **{f"loss_{column_name(name)}": value for name, value in stage.losses.items()},
     }

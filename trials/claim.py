@@ -1,0 +1,140 @@
+"""Claims: a progress file per trial that doubles as a lock, and the heartbeats that a running trial writes to it.
+
+The process that creates the file owns the trial; others wait until it is released or its heartbeat stops. Results are
+deterministic and written whole, so a claim only saves work: two processes that run one trial write the same bytes.
+"""
+
+import json
+import os
+import platform
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, replace
+from pathlib import Path
+from threading import Event, Thread
+
+from gd_ray.heartbeat import Progress, read_progress
+from gd_ray.storage import write_atomic
+from trials.cost import StepCost, share_done
+
+STALE_AFTER_S = 20.0
+"""Age of a heartbeat from which its process counts as dead."""
+HEARTBEAT_S = 2.0
+STUCK_AFTER_S = 900.0
+"""Time without progress after which the heartbeat stops, until there is some."""
+
+
+def acquire(path: Path, run: str, *, cancelled: Callable[[], bool] = lambda: False) -> bool:
+    """Create the file as soon as no other run holds it; False if cancelled meanwhile.
+
+    A claim of the same run is taken over at once: the run starts a trial again only if its process was lost.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    seen, since = None, time.monotonic()
+    while not cancelled():
+        with suppress(FileExistsError), path.open("x") as file:
+            file.write(_content(Progress(run=run)))
+            return True
+        with suppress(FileNotFoundError):
+            if (stamp := path.stat().st_mtime_ns) != seen:  # clocks of machines may differ
+                seen, since = stamp, time.monotonic()
+        owner = read_progress(path)
+        if time.monotonic() - since > STALE_AFTER_S or (owner and (owner.run == run or _is_dead(owner))):
+            path.unlink(missing_ok=True)
+        else:
+            time.sleep(0.5)
+    return False
+
+
+def owns(path: Path, run: str) -> bool:
+    """Return whether the file is this process's; also where it cannot be read for a moment."""
+    owner = read_progress(path)
+    return path.exists() if owner is None else (owner.host, owner.pid, owner.run) == (_host(), os.getpid(), run)
+
+
+def beat(path: Path, progress: Progress) -> None:
+    """Write a heartbeat, unless another process has taken the claim over or storage fails for a moment."""
+    if owns(path, progress.run):
+        with suppress(OSError):
+            write_atomic(str(path), _content(progress).encode())
+
+
+def release(path: Path, run: str) -> None:
+    """Delete the file, unless it is another process's by now."""
+    if owns(path, run):
+        path.unlink(missing_ok=True)
+
+
+@contextmanager
+def heartbeat(path: Path, run: str, cost: Sequence[StepCost]) -> Iterator["ProgressReporter"]:
+    """Write the progress of an acquired trial from a thread, and release the trial at the end."""
+    reporter, ended = ProgressReporter(run, cost), Event()
+
+    def write() -> None:
+        while not ended.wait(HEARTBEAT_S):
+            if time.monotonic() - reporter.last < STUCK_AFTER_S:
+                beat(path, reporter.progress())
+
+    thread = Thread(target=write, daemon=True)
+    thread.start()
+    try:
+        yield reporter
+    finally:
+        ended.set()
+        thread.join()
+        release(path, run)
+
+
+class ProgressReporter:
+    """A ProgressCallback that turns counts into rates; cheap enough to be called for every batch."""
+
+    def __init__(self, run: str, cost: Sequence[StepCost]) -> None:
+        self.run, self.cost = run, cost
+        self.last = time.monotonic()
+        self.now: tuple[int, str, int, int] | None = None
+        self.step_start = self.trial_start = (0.0, 0.0)
+
+    def __call__(self, stage: int, step: str, done: int, total: int) -> None:
+        clock = self.last = time.monotonic()
+        if self.now is None:
+            self.trial_start = clock, share_done(self.cost, stage, step, done, total)
+        if self.now is None or self.now[:2] != (stage, step):
+            self.step_start = clock, float(done)
+        self.now = stage, step, done, total
+
+    def progress(self) -> Progress:
+        """Return the progress of this moment."""
+        if self.now is None:
+            return Progress(run=self.run)
+        stage, step, done, total = self.now
+        share = share_done(self.cost, stage, step, done, total)
+        return Progress(
+            stage, step, share, _rate(done, *self.step_start), _rate(share, *self.trial_start), run=self.run
+        )
+
+
+def _rate(value: float, started: float, at_start: float) -> float:
+    seconds = time.monotonic() - started
+    return (value - at_start) / seconds if seconds > 0 else 0.0
+
+
+def _content(progress: Progress) -> str:
+    return json.dumps(asdict(replace(progress, time=time.time(), host=_host(), pid=os.getpid())))
+
+
+def _host() -> str:
+    namespace = Path("/proc/self/ns/pid")
+    return f"{platform.node()} {os.readlink(namespace)}" if namespace.is_symlink() else platform.node()
+
+
+def _is_dead(owner: Progress) -> bool:
+    """Return whether the owner was a process of this machine and does not exist any more."""
+    if owner.host == _host():
+        try:
+            os.kill(owner.pid, 0)
+        except ProcessLookupError:
+            return True
+        except OSError:
+            pass  # another user's
+    return False

@@ -1,0 +1,161 @@
+"""What the terminal shows: progress bars, the live view of a run, tables of states, and `gd-ray list`."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import fields
+from threading import Event, Thread
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress_bar import ProgressBar
+from rich.table import Column, Table
+
+import gd_ray.data
+import gd_ray.wild.sampling  # noqa: F401 (both register names)
+from gd_ray.errors import UserError
+from gd_ray.methods import METHODS
+from gd_ray.paper import TABLES
+from gd_ray.plugins import Registry
+from gd_ray.spec import TrialSpec
+from gd_ray.store import TrialState, seconds_left
+from trials.experiments import EXPERIMENTS
+
+_LISTED = 12
+"""Running trials that are listed one by one."""
+
+
+def progress_bar(console: Console) -> Progress:
+    """Return a bar with the time left; it prints nothing in a pipe."""
+    return Progress(
+        BarColumn(20),
+        TextColumn("{task.percentage:3.0f}%"),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+        TextColumn("{task.description}"),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    )
+
+
+@contextmanager
+def live_view(states: Callable[[], list[TrialState]], console: Console, *, line_every: float = 60.0) -> Iterator[None]:
+    """Show running trials on a terminal, or print a line every `line_every` seconds in a pipe."""
+    ended = Event()
+
+    def watch() -> None:
+        while not ended.wait(1.0 if live else line_every):
+            with suppress(OSError, UserError):  # storage may fail for a moment
+                if live:
+                    live.update(_overview(states()), refresh=True)
+                else:
+                    console.print(f"{time.strftime('%H:%M')} {summary(states())}", highlight=False, soft_wrap=True)
+
+    with Live(console=console, transient=True, auto_refresh=False) if console.is_terminal else nullcontext() as live:
+        thread = Thread(target=watch, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join()
+
+
+def summary(states: list[TrialState]) -> str:
+    """Return the state of an experiment in a line."""
+    counts = {kind: sum(state.state == kind for state in states) for kind in ("running", "failed")}
+    done = sum(state.state == "done" for state in states)
+    parts = [f"{done} of {len(states)} trials done", *(f"{count} {kind}" for kind, count in counts.items() if count)]
+    return f"{', '.join(parts)}, {100 * work_share(states):.0f}% of the work, {duration(seconds_left(states))} left"
+
+
+def work_share(states: list[TrialState]) -> float:
+    return sum(state.work_done for state in states) / (sum(state.work for state in states) or 1.0)
+
+
+def duration(seconds: float | None) -> str:
+    """Return a time in rounded units."""
+    if seconds is None:
+        return "unknown time"
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    if seconds < 90 * 60:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h" if seconds < 48 * 3600 else f"{seconds / 86400:.1f} days"
+
+
+def running_table(states: list[TrialState]) -> Table:
+    """Return a table of the running trials: stage and step, rate, share done, time left."""
+    table = Table("trial", "at", *_numbers("images/s", "done", "left"), box=None, pad_edge=False)
+    running = [(state, state.progress) for state in states if state.progress is not None]
+    for state, progress in running[:_LISTED]:
+        rate = f"{progress.images_per_second:.0f}" if progress.images_per_second else ""
+        left = duration(state.seconds_left) if state.seconds_left is not None else ""
+        table.add_row(state.name, state.detail, rate, f"{100 * progress.share:.0f}%", left)
+    if len(running) > _LISTED:
+        table.add_row(f"and {len(running) - _LISTED} more")
+    return table
+
+
+def status_table(states: list[TrialState]) -> Table:
+    """Return the trials of each experiment by state, the share of the work done, and the time left."""
+    kinds = ("done", "running", "failed", "waiting")
+    table = Table("experiment", *_numbers(*kinds, "work done", "time left"), box=None)
+    for experiment in dict.fromkeys(state.experiment for state in states):
+        own = [state for state in states if state.experiment == experiment]
+        counts = [str(sum(state.state == kind for state in own)) for kind in kinds]
+        left = duration(seconds_left(own)) if any(state.state == "running" for state in own) else ""
+        table.add_row(experiment, *counts, f"{100 * work_share(own):.0f}%", left)
+    return table
+
+
+def _numbers(*names: str) -> list[Column]:
+    return [Column(name, justify="right") for name in names]
+
+
+def _overview(states: list[TrialState]) -> RenderableType:
+    bar = ProgressBar(total=1.0, completed=work_share(states), width=40)
+    return Group(bar, summary(states), running_table(states))
+
+
+def print_names() -> None:
+    """Print the names that grids may use: experiments, methods, other registries, and the fields of a trial."""
+    wide, narrow = Console(width=160), Console(width=120, highlight=False)
+    wide.print(_experiments(), "", _methods(), "")
+    for registry in Registry.all:
+        if registry is not METHODS and registry:
+            own = [f"{name} (plugin)" if name in registry.origins else name for name in registry]
+            narrow.print(f"{registry.kind}: {', '.join(own)}.", markup=False)
+    defaults = {f.name: getattr(f.default, "name", f.default) for f in fields(TrialSpec) if f.name != "plugin"}
+    values = (f"{name}={'none' if value is None else value}" for name, value in defaults.items())
+    text = f"Fields of a trial, for --set, --where and YAML, with the paper's values: {', '.join(values)}."
+    narrow.print("", text, markup=False)
+
+
+def _experiments() -> Table:
+    table = Table("experiment", *_numbers("trials"), "content", box=None)
+    for name, experiment in EXPERIMENTS.items():
+        table.add_row(name, str(len(experiment.specs())), experiment.about)
+    return table
+
+
+def _methods() -> Table:
+    columns = ("learner", "previous model", "teacher", "Q", "balancing", "fine-tuned", "external", "tables")
+    table = Table("method", "title", *columns, box=None)
+    for method in METHODS.values():
+        table.add_row(
+            method.name,
+            method.title,
+            method.learner,
+            method.previous,
+            method.teacher,
+            "yes" if method.ensemble else "-",
+            method.balancing,
+            method.fine_tuned,
+            f"{method.previous_sampling} + {method.ood_sampling}" if method.external else "-",
+            ", ".join(str(number) for number, rows in TABLES.items() if method.name in rows),
+        )
+    return table

@@ -1,0 +1,88 @@
+"""Checks before the first trial starts: what would stop a trial later, or mix two data sets under one name."""
+
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gd_ray.errors import UserError
+from gd_ray.fingerprint import Fingerprints
+from gd_ray.store import read_rows, write_class_names
+from trials.worker import Job
+
+if TYPE_CHECKING:
+    from gd_ray.checkpoint import Checkpoint
+    from gd_ray.data.dataset import LabelledData
+    from gd_ray.wild.stream import WildStream
+
+_NAMES = ("method", "plugin", "dataset", "train_per_class", "test_per_class", "stream")
+_COLUMNS = (*_NAMES, "data_digest", "stream_digest")
+
+
+def check_jobs(jobs: Sequence[Job]) -> list[str]:
+    """Refuse what would stop one of the jobs of a run; return notes for the user."""
+    from gd_ray.checks import check_inputs
+    from gd_ray.data.tasks import ClassIncrementalData
+
+    data: dict[Any, LabelledData] = {}
+    streams: dict[str, WildStream] = {}
+    checkpoints: dict[Path, Checkpoint] = {}
+    notes: dict[str, None] = {}
+    for job in jobs:
+        spec, key = job.spec, _key(job.spec.flat())
+        if key not in data:
+            data[key] = job.locations.load_data(*key)
+            write_class_names(job.results, spec.dataset, data[key].class_names)
+        if spec.method.external and spec.stream not in streams:
+            streams[spec.stream] = job.locations.open_stream(spec.stream)
+        with warnings.catch_warnings(record=True, action="always", category=UserWarning) as caught:
+            check_inputs(spec, ClassIncrementalData.of(spec, data[key]), streams.get(spec.stream))
+        notes |= {str(warning.message): None for warning in caught}
+        _check_checkpoint(job, Fingerprints.of(spec, data[key], streams.get(spec.stream)), checkpoints)
+    return [*notes, *(_check_finished(jobs, data, streams) if jobs else ())]
+
+
+def _key(fields: Mapping[str, Any]) -> tuple[str, int | None, int | None]:
+    return fields["dataset"], fields["train_per_class"], fields["test_per_class"]
+
+
+def _check_checkpoint(job: Job, inputs: Fingerprints, known: "dict[Path, Checkpoint]") -> None:
+    """Check that the job can resume its checkpoint with these images; first models are read once."""
+    from gd_ray.checkpoint import Checkpoint
+
+    path = job.saved
+    if path is None:
+        return
+    try:
+        if path not in known:
+            known[path] = replace(Checkpoint.load(path), weights={})
+        known[path].check_continues(job.spec, inputs)
+    except UserError as error:
+        if path.exists():  # not deleted meanwhile by a run that has finished the trial
+            raise UserError(f"{str(error).removeprefix('resume: ')} It is {path}.") from error
+
+
+def _check_finished(
+    jobs: Sequence[Job], data: "dict[Any, LabelledData]", streams: "dict[str, WildStream]"
+) -> list[str]:
+    """Refuse results of other images under the same name; note those of a changed plugin."""
+    results, plugins = jobs[0].results, {job.spec.method.name: job.spec.plugin for job in jobs}
+    notes: dict[str, None] = {}
+    for row in read_rows(results, "trials", columns=_COLUMNS)[0].to_pylist():
+        known = Fingerprints(row.get("data_digest"), row.get("stream_digest"))
+        stream = streams.get(row["stream"]) if known.stream else None
+        now = Fingerprints(data[_key(row)].digest if _key(row) in data else None, stream.digest if stream else None)
+        for name in known.changed(now):
+            option = {"dataset": "data", "stream": "stream"}[name]
+            raise UserError(
+                f"{name} {row[name]!r} has other images than trial {row['trial_id']} in results {results!r} learned "
+                f"from; give the folder that it had with --{option}, or other --results."
+            )
+        before, plugin = row["plugin"], plugins.get(row["method"])
+        if before and plugin and before != plugin:
+            notes[
+                f"results {results!r} have trials of method {row['method']!r} made with plugin {before}; the plugin is "
+                f"{plugin} now, and its trials are other ones."
+            ] = None
+    return list(notes)

@@ -1,0 +1,92 @@
+"""Locations of the data sets and streams that specs name."""
+
+import os
+import shutil
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+from gd_ray.data import DATASETS
+from gd_ray.errors import UserError, unknown_name
+
+if TYPE_CHECKING:
+    from gd_ray.data.dataset import LabelledData
+    from gd_ray.wild.stream import WildStream
+
+_DESCRIPTION = "dataset.json"  # gd_ray.data.prepared has it too, but imports torch
+
+
+@dataclass(frozen=True)
+class DataLocations:
+    """Folders by name; others are `data/NAME` and `streams/NAME` below `base`."""
+
+    data: dict[str, str] = field(default_factory=dict)
+    streams: dict[str, str] = field(default_factory=dict)
+    storage: str = "storage"
+    base: str = field(default_factory=os.getcwd)
+    """The user's working directory; that of a trial is another one."""
+
+    def check_dataset(self, name: str) -> None:
+        """Refuse a name that is neither registered, nor given by --data, nor a prepared folder data/NAME."""
+        if name not in DATASETS and name not in self.data and not self._is_prepared(name):
+            prepared = [path.parent.name for path in Path(self.base, "data").glob(f"*/{_DESCRIPTION}")]
+            raise unknown_name("data set", name, [*DATASETS, *self.data, *sorted(prepared)])
+
+    def load_data(self, name: str, train_per_class: int | None, test_per_class: int | None) -> "LabelledData":
+        """Load a data set by a registered loader or from its prepared folder; repeated loads share one copy."""
+        self.check_dataset(name)
+        try:
+            return _load(name, self._folder(name), train_per_class, test_per_class)
+        except UserError as error:
+            raise UserError(f"{error} If it is elsewhere, give its folder with --data {name}=FOLDER.") from error
+
+    def _folder(self, name: str) -> str:
+        return self._absolute(self.data.get(name, f"data/{name}"))
+
+    def _is_prepared(self, name: str) -> bool:
+        return Path(self._folder(name), _DESCRIPTION).is_file()
+
+    def stream_address(self, name: str) -> str:
+        """Return the address of a stream; glyphs:N is made on demand, in the storage unless it has a folder."""
+        made = f"{self.storage}/streams/{name.replace(':', '-')}"
+        return self._absolute(self.streams.get(name, made if name.startswith("glyphs:") else f"streams/{name}"))
+
+    def _absolute(self, address: str) -> str:
+        return address if "://" in address else os.path.join(self.base, address)
+
+    def open_stream(self, name: str) -> "WildStream":
+        from gd_ray.wild.stream import WildStream
+
+        address = self.stream_address(name)
+        if name.startswith("glyphs:") and "://" not in address and not Path(address, "manifest.json").exists():
+            _make_glyphs(name, address)
+        try:
+            return WildStream.open(address)
+        except UserError as error:
+            raise UserError(f"{error} If it is elsewhere, give its folder with --stream {name}=FOLDER.") from error
+
+
+@lru_cache(maxsize=1)
+def _load(name: str, folder: str, train_per_class: int | None, test_per_class: int | None) -> "LabelledData":
+    """Load a data set and keep it for the next trial of this process. Nothing modifies it."""
+    if name in DATASETS:
+        return DATASETS[name](folder, train_per_class, test_per_class)
+    from gd_ray.data.prepared import load_prepared
+
+    return load_prepared(folder, name)
+
+
+def _make_glyphs(source: str, address: str) -> None:
+    """Prepare a stream under a unique name and rename it: two runs may want it at the same time."""
+    from gd_ray.wild.shuffle import prepare_stream
+
+    temporary = f"{address}.{uuid4().hex}"
+    try:
+        prepare_stream(source, temporary)
+        with suppress(OSError):  # the other run was faster
+            os.replace(temporary, address)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
