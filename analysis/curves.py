@@ -1,4 +1,4 @@
-"""From counts of right test images to accuracy matrices, and to ACC and FGT of every trial after every stage."""
+"""Accuracy matrices, and ACC and FGT of every trial after every stage, from counts of right test images."""
 
 from functools import cache
 from typing import Any
@@ -14,7 +14,7 @@ METRICS = ("acc", "fgt_paper", "fgt_released")
 
 
 def accuracy_matrix(stages: pd.DataFrame) -> NDArray[np.float64]:
-    """accuracy[s, r] of one trial's rows: after stage s+1 on task r+1, NaN where the task was not yet learned."""
+    """Return accuracy[s, r] of one trial's rows: after stage s+1 on task r+1, NaN for tasks not yet learned."""
     size = int(stages["stage"].max())
     matrix = np.full((size, size), np.nan)
     matrix[stages["stage"] - 1, stages["task"] - 1] = stages["hits"] / stages["total"]
@@ -22,7 +22,7 @@ def accuracy_matrix(stages: pd.DataFrame) -> NDArray[np.float64]:
 
 
 def curves(stages: pd.DataFrame) -> pd.DataFrame:
-    """A row per trial and stage: accuracy over the classes seen, and ACC and both FGT over the stages so far."""
+    """Return a row per trial and stage: accuracy over the classes seen, ACC and both FGT over the stages so far."""
     of_trials = _task_sizes(stages)
     parts = [
         _curves(stages[stages["trial_id"].isin(group.index)], sizes)
@@ -34,13 +34,13 @@ def curves(stages: pd.DataFrame) -> pd.DataFrame:
 
 
 def _task_sizes(stages: pd.DataFrame) -> "pd.Series[Any]":
-    """The sizes of each trial's tasks so far."""
+    """Return the sizes of each trial's tasks so far."""
     newest = stages[stages["stage"] == stages.groupby("trial_id", observed=True)["stage"].transform("max")]
     return newest.sort_values("task").groupby("trial_id", observed=True)["classes_of_task"].agg(tuple)
 
 
 def _curves(stages: pd.DataFrame, sizes: tuple[int, ...]) -> pd.DataFrame:
-    """Of trials with the same tasks."""
+    """Return the curves of trials with the same tasks."""
     codes, ids = pd.factorize(stages["trial_id"])
     matrices = np.zeros((len(ids), len(sizes), len(sizes)))
     matrices[codes, stages["stage"] - 1, stages["task"] - 1] = stages["hits"] / stages["total"]
@@ -62,10 +62,10 @@ def _curves(stages: pd.DataFrame, sizes: tuple[int, ...]) -> pd.DataFrame:
 
 @cache
 def metric_weights(sizes: tuple[int, ...], metric: str) -> NDArray[np.float64]:
-    """weights[t, s, r], so that sum(weights[t] * accuracy) is the metric of an experiment that ends at stage t+1.
+    """Return weights[t, s, r] with metric = sum(weights[t] * accuracy) for a trial that ends at stage t+1.
 
-    ACC and FGT are linear in the accuracy matrix, so their definitions in `gd_ray.metrics`, asked about each entry
-    alone, say what every entry counts; thousands of trials then take one product. NaN for a single stage.
+    ACC and FGT are linear in the accuracy matrix, so their definitions in `gd_ray.metrics`, applied to each entry
+    alone, give its weight; thousands of trials then take one product. NaN for a single stage.
     """
     stages = len(sizes)
     weights = np.zeros((stages, stages, stages))
@@ -74,11 +74,9 @@ def metric_weights(sizes: tuple[int, ...], metric: str) -> NDArray[np.float64]:
         for s, r in zip(*np.tril_indices(t), strict=True):
             entry = np.zeros((t, t))
             entry[s, r] = 1.0
-            weights[t - 1, s, r] = _metric(entry, sizes[:t], metric)
+            weights[t - 1, s, r] = (
+                average_incremental_accuracy(entry, sizes[:t])
+                if metric == "acc"
+                else average_forgetting(entry, sizes[:t], metric.removeprefix("fgt_"))
+            )
     return weights
-
-
-def _metric(accuracy: NDArray[np.float64], sizes: tuple[int, ...], metric: str) -> float:
-    if metric == "acc":
-        return average_incremental_accuracy(accuracy, sizes)
-    return average_forgetting(accuracy, sizes, metric.removeprefix("fgt_"))

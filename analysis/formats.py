@@ -1,41 +1,27 @@
-"""Tables as text: Markdown, LaTeX, CSV and HTML, all from one grid of cells."""
+"""Tables as text: Markdown, LaTeX and CSV, all from one grid of cells."""
 
-import html
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import pandas as pd
 
-from analysis.published import dataset_title
+from analysis.published import TRIALS, dataset_title
 from analysis.tables import Table, metric_title
 
-_LATEX = {
-    "\\": r"\textbackslash{}",
-    "&": r"\&",
-    "%": r"\%",
-    "$": r"\$",
-    "#": r"\#",
-    "_": r"\_",
-    "{": r"\{",
-    "}": r"\}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "<": r"\textless{}",
-    ">": r"\textgreater{}",
-    "|": r"\textbar{}",
-    "±": r"$\pm$",
-    "−": r"$-$",
-    "↑": r"$\uparrow$",
-    "↓": r"$\downarrow$",
-    "Δ": r"$\Delta$",
-    "×": r"$\times$",
-}
+_NAMED = {"\\": "backslash", "~": "asciitilde", "^": "asciicircum", "<": "less", ">": "greater", "|": "bar"}
+_SYMBOLS = {"±": r"\pm", "−": "-", "↑": r"\uparrow", "↓": r"\downarrow", "Δ": r"\Delta", "×": r"\times"}
+_LATEX = str.maketrans(
+    {character: rf"\{character}" for character in "&%$#_{}"}
+    | {character: rf"\text{name}{{}}" for character, name in _NAMED.items()}
+    | {character: f"${name}$" for character, name in _SYMBOLS.items()}
+)
 
 
 @dataclass(frozen=True)
 class Cell:
-    """What is shown, what it is sorted by, and whether it is the best."""
+    """The text of a cell, the number it is sorted by, and whether it is the best."""
 
     text: str
     value: float | None = None
@@ -55,13 +41,12 @@ class Grid:
 
 
 def grids(table: Table) -> list[Grid]:
-    """The wide form: a row per method, the printed value and the difference from it beside each cell.
+    """Return the wide form: a row per method, the printed value and the difference from it beside each cell.
 
-    One grid for each data set; where there are printed values, one for each task size too, to keep them readable.
+    One grid for each data set; with printed values, one for each task size too, to keep them readable.
     """
-    frame = table.frame
-    order = {"cifar100": 0, "imagenet32": 1}
-    datasets = sorted(frame["dataset"].unique(), key=lambda name: (order.get(name, 2), name))
+    frame, order = table.frame, list(TRIALS)
+    datasets = sorted(frame["dataset"].unique(), key=lambda name: (order.index(name) if name in order else 9, name))
     found = []
     for dataset in datasets:
         part = frame[frame["dataset"] == dataset]
@@ -72,7 +57,7 @@ def grids(table: Table) -> list[Grid]:
 
 
 def _grid(table: Table, frame: pd.DataFrame, dataset: str) -> Grid:
-    keys = sorted({(size, metric) for size, metric in zip(frame["task_size"], frame["metric"], strict=True)})
+    keys = sorted(set(zip(frame["task_size"], frame["metric"], strict=True)))
     cells = {(row.method, row.task_size, row.metric): row for row in frame.itertuples()}
     known = frame[frame["printed"].notna()]
     with_printed = set(zip(known["task_size"], known["metric"], strict=True))
@@ -97,37 +82,37 @@ def _grid(table: Table, frame: pd.DataFrame, dataset: str) -> Grid:
     return Grid(f"{table.layout.title} ({place}), in %, mean ± standard deviation{n}", tuple(header), tuple(rows))
 
 
-def _cells(row: object | None, *, with_n: bool, with_printed: bool) -> list[Cell]:
+def _cells(row: Any, *, with_n: bool, with_printed: bool) -> list[Cell]:
     if row is None:
         return [Cell("")] * (3 if with_printed else 1)
-    text = f"{row.mean:.1f}" + (f" ± {row.sd:.1f}" if pd.notna(row.sd) else "")  # type: ignore[attr-defined]
-    text += f" (n = {row.n})" if with_n else ""  # type: ignore[attr-defined]
-    text += " †" if row.collapsed else ""  # type: ignore[attr-defined]
-    found = [Cell(text, float(row.mean), bool(row.best))]  # type: ignore[attr-defined]
-    if with_printed:
-        known = pd.notna(row.printed)  # type: ignore[attr-defined]
-        found.append(Cell(f"{row.printed:.1f} ± {row.printed_sd:.1f}" if known else "", _number(row.printed)))  # type: ignore[attr-defined]
-        found.append(Cell(signed(row.difference, 1) if known else "", _number(row.difference)))  # type: ignore[attr-defined]
-    return found
+    text = mean_sd(row.mean, row.sd) + (f" (n = {row.n})" if with_n else "") + (" †" if row.collapsed else "")
+    cells = [Cell(text, float(row.mean), bool(row.best))]
+    if with_printed and pd.isna(row.printed):
+        cells += [Cell("")] * 2
+    elif with_printed:
+        cells.append(Cell(mean_sd(row.printed, row.printed_sd), float(row.printed)))
+        cells.append(Cell(signed(row.difference, 1), float(row.difference)))
+    return cells
 
 
-def _number(value: float) -> float | None:
-    return None if pd.isna(value) else float(value)
+def mean_sd(mean: float, sd: float) -> str:
+    """Format a mean and its standard deviation, which a single value does not have."""
+    return f"{mean:.1f}" if pd.isna(sd) else f"{mean:.1f} ± {sd:.1f}"
 
 
 def signed(value: float, digits: int) -> str:
-    """With its sign; the minus is a real one."""
+    """Format a number with its sign and a typographic minus."""
     return f"{round(value, digits) + 0.0:+.{digits}f}".replace("-", "−")
 
 
 def frame_grid(frame: pd.DataFrame, title: str, names: dict[str, str] | None = None) -> Grid:
-    """Any frame, a row per row; numbers sort as numbers."""
+    """Return any frame as a grid; numbers sort as numbers."""
     names = names or {name: str(name) for name in frame.columns}
     rows = [tuple(_plain(value) for value in row) for row in frame[list(names)].itertuples(index=False, name=None)]
     return Grid(title, tuple(names.values()), tuple(rows))
 
 
-def _plain(value: object) -> Cell:
+def _plain(value: Any) -> Cell:
     if isinstance(value, Cell):
         return value
     if value is None or (isinstance(value, float) and pd.isna(value)):
@@ -135,7 +120,7 @@ def _plain(value: object) -> Cell:
     if isinstance(value, bool):
         return Cell("yes" if value else "")
     if isinstance(value, int | float) or hasattr(value, "item"):
-        number = float(value)  # type: ignore[arg-type]
+        number = float(value)
         return Cell(f"{number:g}" if number == int(number) else f"{number:.3g}", number)
     return Cell(str(value))
 
@@ -157,69 +142,34 @@ def _piped(cells: Iterable[str]) -> str:
 
 
 def markdown(text: str) -> str:
-    """Text that Markdown shows as it is."""
+    """Escape text for Markdown."""
     return re.sub(r"([\\`*_|<>\[\]#])", r"\\\1", text)
 
 
 def to_latex(table: Grid) -> str:
-    """A booktabs tabular with its caption."""
+    """Return a booktabs tabular with its caption."""
+    columns = len(table.header)
     lines = [
-        r"\begin{table}",
-        r"\centering",
+        "\\begin{table}\n\\centering",
         rf"\caption{{{latex(table.title)}}}",
-        rf"\begin{{tabular}}{{l{'r' * (len(table.header) - 1)}}}",
-        r"\toprule",
-        " & ".join(latex(name) for name in table.header) + r" \\",
-        r"\midrule",
+        rf"\begin{{tabular}}{{l{'r' * (columns - 1)}}}",
+        "\\toprule\n" + " & ".join(latex(name) for name in table.header) + " \\\\\n\\midrule",
     ]
     for row in table.rows:
         if table.is_heading(row):
-            lines.append(rf"\multicolumn{{{len(table.header)}}}{{l}}{{\emph{{{latex(row[0].text)}}}}} \\")
+            lines.append(rf"\multicolumn{{{columns}}}{{l}}{{\emph{{{latex(row[0].text)}}}}} \\")
         else:
             lines.append(" & ".join(rf"\textbf{{{latex(c.text)}}}" if c.bold else latex(c.text) for c in row) + r" \\")
-    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", r"\end{table}"]) + "\n"
+    return "\n".join([*lines, "\\bottomrule\n\\end{tabular}\n\\end{table}\n"])
 
 
 def latex(text: str) -> str:
-    """Text that LaTeX shows as it is."""
-    return "".join(_LATEX.get(character, character) for character in text)
+    """Escape text for LaTeX."""
+    return text.translate(_LATEX)
 
 
 def to_csv(table: Table) -> str:
-    """The long form: a line per cell, at full precision."""
+    """Return the long form: a line per cell, at full precision."""
     seeds = [" ".join(map(str, seeds)) for seeds in table.frame["seeds"]]
     frame = table.frame.assign(seeds=seeds, setting=table.setting.label)
     return str(frame.to_csv(index=False))
-
-
-def to_html(table: Grid, *, sortable: bool = True) -> str:
-    """A table element; headers are buttons that sort it, where a script of the page makes them work."""
-
-    def header(k: int, name: str) -> str:
-        inside = f'<button type="button">{html.escape(name)}</button>' if sortable else html.escape(name)
-        return f'<th scope="col"{"" if k else " class=first"}>{inside}</th>'
-
-    rows = "".join(_html_row(table, row) for row in table.rows)
-    head = "".join(header(k, name) for k, name in enumerate(table.header))
-    kind = ' class="sortable"' if sortable else ""
-    return (
-        f'<div class="scroll" tabindex="0" role="region" aria-label="{html.escape(table.title)}"><table{kind}>'
-        f"<caption>{html.escape(table.title)}</caption><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>"
-    )
-
-
-def _html_row(table: Grid, row: Sequence[Cell]) -> str:
-    if table.is_heading(tuple(row)):
-        return (
-            f'<tr class="block"><th colspan="{len(table.header)}" scope="colgroup">{html.escape(row[0].text)}</th></tr>'
-        )
-    first, *others = row
-    cells = "".join(_html_cell(cell) for cell in others)
-    value = f' data-value="{first.value!r}"' if first.value is not None else ""
-    return f'<tr><th scope="row"{value}>{html.escape(first.text)}</th>{cells}</tr>'
-
-
-def _html_cell(cell: Cell) -> str:
-    value = f' data-value="{cell.value!r}"' if cell.value is not None else ""
-    text = html.escape(cell.text)
-    return f"<td{value}>{f'<strong>{text}</strong>' if cell.bold else text}</td>"

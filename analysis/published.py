@@ -1,32 +1,32 @@
-"""Every number that the paper prints of its experiments, as data.
+"""Every number that the paper prints about its experiments, as data.
 
 ACC and FGT are in percent, as mean and standard deviation over ten trials for CIFAR-100 and nine for ImageNet. Methods
-go by their names in `gd_ray.methods`. Figures print no numbers, only the positions of their best points are told in
-the text.
+have their names of `gd_ray.methods`. Figures print no numbers; the text gives the positions of their best points.
 """
 
 from dataclasses import dataclass
 
-TRIALS = {"cifar100": 10, "imagenet32": 9}
+from gd_ray.paper import SEEDS, TASK_SIZES
+
+TRIALS = {dataset: len(seeds) for dataset, seeds in SEEDS.items()}
 _TITLES = {"cifar100": "CIFAR-100", "imagenet32": "ImageNet", "glyphs": "Glyphs"}
-TASK_SIZES = (5, 10, 20)
 
 
 def dataset_title(name: str) -> str:
-    """A data set as the paper spells it."""
+    """Return a data set's name as the paper spells it."""
     return _TITLES.get(name, name)
 
 
 @dataclass(frozen=True)
-class Printed:
+class Published:
     """A cell of a table."""
 
     mean: float
     sd: float
 
 
-# Table 1 and the appendix's full table: ACC and FGT at task sizes 5, 10, 20. In the main table the rows with
-# external data of LwF, DR and E2E are left out; all others are the same in both.
+# Table 1 and the appendix's full table: ACC and FGT at task sizes 5, 10, 20. Table 1 omits LwF, DR and E2E with
+# external data; all other rows are the same in both.
 _COMPARISON: dict[str, dict[str, str]] = {
     "cifar100": {
         "oracle": "78.6 0.9  3.3 0.2  77.6 0.8  3.1 0.2  75.7 0.7  2.8 0.2",
@@ -54,7 +54,7 @@ _COMPARISON: dict[str, dict[str, str]] = {
     },
 }
 
-# Tables 2 to 5: ACC and FGT on CIFAR-100 at task size 10. Rows that tables share are printed alike in all of them.
+# Tables 2 to 5: ACC and FGT on CIFAR-100 at task size 10. Rows that tables share have the same values in all.
 _ABLATIONS: dict[int, dict[str, str]] = {
     2: {
         "ref-p": "62.9 1.2  14.7 0.4",
@@ -88,34 +88,24 @@ Key = tuple[str, int, str, str]
 """Data set, task size, method, and 'acc' or 'fgt'."""
 
 
-def _cells(row: str) -> list[Printed]:
-    numbers = [float(text) for text in row.split()]
-    return [Printed(mean, sd) for mean, sd in zip(numbers[::2], numbers[1::2], strict=True)]
+def _cells(dataset: str, sizes: tuple[int, ...], rows: dict[str, str]) -> dict[Key, Published]:
+    """Return printed rows as cells: mean and standard deviation of ACC and FGT at each task size."""
+    cells = {}
+    columns = [(size, metric) for size in sizes for metric in ("acc", "fgt")]
+    for method, row in rows.items():
+        numbers = list(map(float, row.split()))
+        for (size, metric), mean, sd in zip(columns, numbers[::2], numbers[1::2], strict=True):
+            cells[dataset, size, method, metric] = Published(mean, sd)
+    return cells
 
 
-def _comparison() -> dict[Key, Printed]:
-    return {
-        (dataset, size, method, metric): cell
-        for dataset, rows in _COMPARISON.items()
-        for method, row in rows.items()
-        for (size, metric), cell in zip(
-            [(size, metric) for size in TASK_SIZES for metric in ("acc", "fgt")], _cells(row), strict=True
-        )
-    }
-
-
-def _ablation(number: int) -> dict[Key, Printed]:
-    return {
-        ("cifar100", 10, method, metric): cell
-        for method, row in _ABLATIONS[number].items()
-        for metric, cell in zip(("acc", "fgt"), _cells(row), strict=True)
-    }
-
-
-TABLES: dict[int, dict[Key, Printed]] = {1: _comparison(), **{number: _ablation(number) for number in _ABLATIONS}}
+TABLES: dict[int, dict[Key, Published]] = {
+    1: {key: cell for name, rows in _COMPARISON.items() for key, cell in _cells(name, TASK_SIZES, rows).items()},
+    **{number: _cells("cifar100", (10,), rows) for number, rows in _ABLATIONS.items()},
+}
 """The cells of each table; 1 is the full one of the appendix."""
 
-PRINTED: dict[Key, Printed] = {key: cell for table in TABLES.values() for key, cell in table.items()}
+PUBLISHED: dict[Key, Published] = {key: cell for table in TABLES.values() for key, cell in table.items()}
 """Every cell of every table."""
 
 BEST_OOD_RATIO = {
@@ -124,4 +114,4 @@ BEST_OOD_RATIO = {
     ("cifar100", "fgt"): 0.2,
     ("imagenet32", "fgt"): 0.5,
 }
-"""Appendix, effect of the OOD ratio at task size 10: where the best ACC and FGT are."""
+"""Appendix, effect of the OOD ratio at task size 10: the ratios with the best ACC and FGT."""

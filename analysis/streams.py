@@ -1,4 +1,4 @@
-"""The streams that results name, for showing single images of them."""
+"""The streams that results name, to show single images of them."""
 
 from collections.abc import Callable, Mapping
 
@@ -7,49 +7,39 @@ from gd_ray.errors import UserError
 from gd_ray.wild.stream import WildStream
 
 FindStream = Callable[[str, int], WildStream | None]
-"""Told the name of a stream and how many images it must have at least."""
+"""Takes the name of a stream and the number of images that it must have at least."""
 
 
-def stream_finder(results: Results, places: Mapping[str, str]) -> FindStream:
-    """Opens streams by name: where `places` says, or in the storage of the run, or in streams/NAME; None if nowhere."""
-    named = sorted(results.trials["stream"].unique())
-    for name in places:
-        if named and name not in named:
-            raise UserError(
-                f"--stream {name}={places[name]} is a stream of no trial here; they have {', '.join(named)}."
-            )
-
+def stream_finder(results: Results, locations: Mapping[str, str]) -> FindStream:
+    """Return a function that opens streams by name: from `locations`, the storage of the runs, or streams/NAME."""
     trials = results.trials
-    digests = {name: set(trials.loc[trials["stream"] == name, "stream_digest"].dropna()) for name in named}
+    names = sorted(trials["stream"].unique())
+    for name, folder in locations.items():
+        if names and name not in names:
+            raise UserError(f"--stream {name}={folder} is not a stream of these trials; they have {', '.join(names)}.")
+    digests = {name: set(trials.loc[trials["stream"] == name, "stream_digest"].dropna()) for name in names}
 
-    def is_theirs(stream: WildStream, name: str, least: int) -> bool:
-        """Trials from before digests can only be told that an image is missing."""
-        return len(stream) >= least and (not digests.get(name) or stream.digest in digests[name])
+    def is_same(stream: WildStream, name: str) -> bool:
+        return not digests.get(name) or stream.digest in digests[name]
 
     def find(name: str, least: int) -> WildStream | None:
-        if name in places:
-            found = _opened(places[name])
-            if found is None:
-                raise UserError(f"--stream {name}={places[name]} holds no prepared stream; check the folder.")
-            if len(found) < least:
-                raise UserError(
-                    f"--stream {name}={places[name]} has {len(found)} images, but trials took image {least - 1}; name "
-                    f"the stream that they were run with."
-                )
-            if not is_theirs(found, name, least):
-                raise UserError(
-                    f"--stream {name}={places[name]} holds other images than the trials learned from; name the stream "
-                    f"that they were run with."
-                )
-            return found
-        candidates = [f"{storage}/streams/{name.replace(':', '-')}" for storage in results.storage]
-        opened = (_opened(place) for place in [*candidates, f"streams/{name}"])
-        return next((found for found in opened if found is not None and is_theirs(found, name, least)), None)
+        if name not in locations:
+            folders = [f"{storage}/streams/{name.replace(':', '-')}" for storage in results.storage]
+            opened = (_open(folder) for folder in [*folders, f"streams/{name}"])
+            return next((s for s in opened if s is not None and len(s) >= least and is_same(s, name)), None)
+        option, stream = f"--stream {name}={locations[name]}", _open(locations[name])
+        if stream is None:
+            raise UserError(f"{option} is not a prepared stream; check the folder.")
+        if len(stream) < least or not is_same(stream, name):
+            wrong = f"has {len(stream)} images, but trials took image {least - 1}"
+            wrong = wrong if len(stream) < least else "holds other images than the trials learned from"
+            raise UserError(f"{option} {wrong}; give the stream that they were run with.")
+        return stream
 
     return find
 
 
-def _opened(address: str) -> WildStream | None:
+def _open(address: str) -> WildStream | None:
     try:
         return WildStream.open(address)
     except UserError:

@@ -2,24 +2,21 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from analysis import statistics
-from analysis.drawing import ordered
-from analysis.published import PRINTED, TRIALS, Printed
-from analysis.results import counted
-from analysis.settings import Setting
-from gd_ray.methods import PAPERS_METHODS
+from analysis import stats
+from analysis.aggregate import Setting, ordered, summarize
+from analysis.frames import counted
+from analysis.published import PUBLISHED, TRIALS, Published
+from gd_ray.methods import METHODS
+from gd_ray.paper import METHODS as PAPERS_METHODS
+from gd_ray.paper import TABLES
 
 MARGIN = 1.0
 """Points of ACC or FGT within which a printed mean counts as reproduced."""
-Block = tuple[str, tuple[str, ...]]
-"""A heading and its methods."""
-_WITHOUT = ("baseline", "lwf", "dr", "e2e", "gd")
-_WITH = ("lwf+ext", "dr+ext", "e2e+ext", "gd+ext")
+_CELL = ("dataset", "task_size", "method")
 
 
 @dataclass(frozen=True)
@@ -28,7 +25,8 @@ class Layout:
 
     key: str
     title: str
-    blocks: tuple[Block, ...]
+    blocks: tuple[tuple[str, tuple[str, ...]], ...]
+    """A heading and its methods."""
     pairs: tuple[tuple[str, str], ...]
     """(method, what it is compared with)."""
 
@@ -37,56 +35,43 @@ class Layout:
         return tuple(method for _, methods in self.blocks for method in methods)
 
 
-def _against(reference: str, methods: Iterable[str]) -> tuple[tuple[str, str], ...]:
-    return tuple((reference, method) for method in methods)
-
-
-LAYOUTS: dict[str, Layout] = {
-    layout.key: layout
-    for layout in (
-        Layout(
-            "1",
-            "Table 1: comparison of methods",
-            (("", ("oracle",)), ("", (*_WITHOUT, "gd+ext"))),
-            _against("gd+ext", _WITHOUT),
-        ),
-        Layout(
-            "C.1",
-            "Table C.1: comparison of methods, with and without external data",
-            (("", ("oracle",)), ("Without an external dataset", _WITHOUT), ("With an external dataset", _WITH)),
-            (
-                *((method, "baseline") for method in (*_WITHOUT[1:], *_WITH)),
-                *((f"{method}+ext", method) for method in ("lwf", "dr", "e2e", "gd")),
-            ),
-        ),
-        Layout(
-            "2",
-            "Table 2: reference models",
-            (("", ("ref-p", "ref-pc", "ref-q", "gd+ext")),),
-            _against("gd+ext", ("ref-p", "ref-pc", "ref-q")),
-        ),
-        Layout(
-            "3",
-            "Table 3: the teacher of the current task",
-            (("", ("ref-p", "teacher-cls", "teacher-cls-cnf", "teacher-dst", "ref-pc")),),
-            _against("ref-pc", ("ref-p", "teacher-cls", "teacher-cls-cnf", "teacher-dst")),
-        ),
-        Layout(
-            "4",
-            "Table 4: balanced learning",
-            (("", ("balance-none", "balance-dw", "balance-dset", "gd+ext")),),
-            _against("gd+ext", ("balance-none", "balance-dw", "balance-dset")),
-        ),
-        Layout(
-            "5",
-            "Table 5: sampling of external data",
-            (("", ("gd", "sample-ood", "sample-prev", "sample-ood-pred", "gd+ext")),),
-            _against("gd+ext", ("gd", "sample-ood", "sample-prev", "sample-ood-pred")),
-        ),
-    )
+_ORACLE, *_OTHERS = TABLES[1]
+_WITHOUT = tuple(method for method in _OTHERS if not METHODS[method].external)
+_WITH = tuple(method for method in _OTHERS if METHODS[method].external)
+_ABLATIONS = {
+    2: "reference models",
+    3: "the teacher of the current task",
+    4: "balanced learning",
+    5: "sampling of external data",
 }
-_ROW_TITLES = {"5": {"gd": "no external data"}}
-"""Rows that a table calls otherwise than the method's own title."""
+LAYOUTS: dict[str, Layout] = {
+    "1": Layout(
+        "1",
+        "Table 1: comparison of methods",
+        (("", (_ORACLE,)), ("", (*_WITHOUT, _WITH[-1]))),
+        tuple((_WITH[-1], method) for method in _WITHOUT),
+    ),
+    "C.1": Layout(
+        "C.1",
+        "Table C.1: comparison of methods, with and without external data",
+        (("", (_ORACLE,)), ("Without an external dataset", _WITHOUT), ("With an external dataset", _WITH)),
+        (
+            *((method, "baseline") for method in _OTHERS if method != "baseline"),
+            *((method, method.removesuffix("+ext")) for method in _WITH),
+        ),
+    ),
+    **{
+        str(number): Layout(
+            str(number),
+            f"Table {number}: {title}",
+            (("", TABLES[number]),),
+            tuple((TABLES[number][-1], method) for method in TABLES[number][:-1]),
+        )
+        for number, title in _ABLATIONS.items()
+    },
+}
+_ROW_TITLES = {("5", "gd"): "no external data"}
+"""Rows whose title in a table is not the method's own."""
 
 
 @dataclass(frozen=True)
@@ -103,19 +88,14 @@ class Table:
 
 
 def own_methods(setting: Setting) -> Layout | None:
-    """A table of the methods that are none of the paper's, beside those of its Table 1 that they can be compared to."""
-    own = ordered(set(setting.trials["method"]) - PAPERS_METHODS)
+    """Return a table of the methods that are not the paper's, beside the methods of its Table 1."""
+    present = set(setting.trials["method"])
+    own = ordered(present - PAPERS_METHODS)
     if not own:
         return None
-    known = tuple(m for m in LAYOUTS["C.1"].methods if m in set(setting.trials["method"]))
+    known = tuple(m for m in LAYOUTS["C.1"].methods if m in present)
     pairs = tuple((method, "baseline") for method in own)
     return Layout("own", "Methods of your own", (("", known), ("Your own", tuple(own))), pairs)
-
-
-def metrics_of(setting: Setting, *, with_printed: bool) -> tuple[str, ...]:
-    """ACC and FGT under the setting's convention; beside printed values also the FGT that they were made with."""
-    own = f"fgt_{setting.convention}"
-    return ("acc", own) if own == "fgt_released" or not with_printed else ("acc", own, "fgt_released")
 
 
 def metric_title(metric: str, convention: str) -> str:
@@ -125,12 +105,12 @@ def metric_title(metric: str, convention: str) -> str:
 
 
 def fill(layout: Layout, setting: Setting) -> Table | None:
-    """The table from the trials of one setting; None where it has no row to show."""
+    """Fill a table from the trials of one setting; None if it has no row to show."""
     trials = setting.trials[setting.trials["method"].isin(layout.methods)]
-    columns = trials[["dataset", "task_size"]].drop_duplicates()
-    if layout.key in ("2", "3", "4", "5"):  # rows shared with Table 1 alone make no column of an ablation
-        columns = trials[~trials["method"].isin(LAYOUTS["C.1"].methods)][["dataset", "task_size"]].drop_duplicates()
-    trials = trials.merge(columns, on=["dataset", "task_size"]) if len(columns) else trials.iloc[:0]
+    columns = trials
+    if layout.key in map(str, _ABLATIONS):  # rows shared with Table 1 alone do not make a column of an ablation
+        columns = trials[~trials["method"].isin(LAYOUTS["C.1"].methods)]
+    trials = trials.merge(columns[["dataset", "task_size"]].drop_duplicates(), on=["dataset", "task_size"])
     if trials.empty or (layout.key in LAYOUTS and trials["method"].nunique() < 2 and layout.key != "1"):
         return None
     frame = _cells(layout, setting, trials)
@@ -139,67 +119,53 @@ def fill(layout: Layout, setting: Setting) -> Table | None:
 
 
 def all_tables(found: Iterable[Setting]) -> list[Table]:
-    """Every table of the paper that these settings can fill, and the user's own methods."""
-    tables = []
-    for setting in found:
-        own = own_methods(setting)
-        layouts = [*LAYOUTS.values(), *([own] if own else [])]
-        tables += [table for layout in layouts if (table := fill(layout, setting)) is not None]
-    return tables
+    """Return every table of the paper that these settings can fill, and the user's own methods."""
+    layouts = [(layout, setting) for setting in found for layout in (*LAYOUTS.values(), own_methods(setting)) if layout]
+    return [table for layout, setting in layouts if (table := fill(layout, setting)) is not None]
 
 
-def _printed(dataset: str, task_size: int, method: str, metric: str) -> Printed | None:
-    """The printed cell. The printed FGT was very likely made as the released program makes it."""
+def _printed(dataset: str, task_size: int, method: str, metric: str) -> Published | None:
+    """Return the printed cell. The printed FGT very likely follows the released program's formula."""
     name = {"acc": "acc", "fgt_released": "fgt"}.get(metric)
-    return PRINTED.get((dataset, task_size, method, name)) if name else None
+    return PUBLISHED.get((dataset, task_size, method, name)) if name else None
 
 
 def _cells(layout: Layout, setting: Setting, trials: pd.DataFrame) -> pd.DataFrame:
-    rows = []
+    has_printed = any(key[0] in set(trials["dataset"]) for key in PUBLISHED)
+    metrics = dict.fromkeys(["acc", f"fgt_{setting.convention}", *(["fgt_released"] if has_printed else [])])
     titles = trials.drop_duplicates("method").set_index("method")["method_title"].to_dict()
-    has_printed = any(key[0] in set(trials["dataset"]) for key in PRINTED)
-    groups: dict[Any, pd.DataFrame] = dict(list(trials.groupby(["dataset", "task_size", "method"], observed=True)))
-    for block, methods in layout.blocks:
-        for method in methods:
-            for (dataset, size, name), group in groups.items():
-                if name != method:
-                    continue
-                for metric in metrics_of(setting, with_printed=has_printed):
-                    title = _ROW_TITLES.get(layout.key, {}).get(method, titles[method])
-                    place = {"block": block, "method": method, "title": str(title), "dataset": dataset}
-                    rows.append(place | {"task_size": int(size), "metric": metric} | _cell(setting, group, metric))
+    comparable = {key: setting.is_papers(group) for key, group in trials.groupby(list(_CELL), observed=True)}
+    blocks = {method: name for name, methods in layout.blocks for method in methods}
+    frame = summarize(trials, _CELL, metrics)
+    rows = []
+    for cell in frame.to_dict("records"):
+        key = (cell["dataset"], cell["task_size"], cell["method"])
+        printed = _printed(*key, cell["metric"])
+        values, verdict = cell.pop("values"), ""
+        if printed is not None and comparable[key]:
+            n = TRIALS[cell["dataset"]]
+            verdict = stats.equivalence([*values.values()], printed.mean, printed.sd, n, margin=MARGIN).verdict
+        rows.append(
+            {
+                "block": blocks[cell["method"]],
+                "title": _ROW_TITLES.get((layout.key, cell["method"]), str(titles[cell["method"]])),
+                **cell,
+                "seeds": tuple(sorted(values)),
+                "printed": printed.mean if printed else np.nan,
+                "printed_sd": printed.sd if printed else np.nan,
+                "difference": cell["mean"] - printed.mean if printed else np.nan,
+                "verdict": verdict,
+            }
+        )
+    order = {method: k for k, method in enumerate(layout.methods)}
+    rows.sort(key=lambda row: (order[row["method"]], row["dataset"], row["task_size"]))
     frame = pd.DataFrame(rows)
-    frame["best"] = _best(frame)
-    return frame
-
-
-def _cell(setting: Setting, trials: pd.DataFrame, metric: str) -> dict[str, object]:
-    first = trials.iloc[0]
-    values = 100 * trials[metric].to_numpy(float)
-    printed = _printed(first["dataset"], int(first["task_size"]), first["method"], metric)
-    mean = values.mean()
-    verdict = ""
-    if printed is not None and setting.is_papers(trials):
-        n = TRIALS[first["dataset"]]
-        verdict = statistics.equivalence(
-            values, printed.mean, margin=MARGIN, printed_sd=printed.sd, printed_n=n
-        ).verdict
-    return {
-        "mean": mean,
-        "sd": values.std(ddof=1) if len(values) > 1 else np.nan,
-        "n": len(values),
-        "seeds": tuple(sorted(trials["seed"].astype(int))),
-        "collapsed": int(trials["collapsed"].sum()),
-        "printed": printed.mean if printed else np.nan,
-        "printed_sd": printed.sd if printed else np.nan,
-        "difference": mean - printed.mean if printed else np.nan,
-        "verdict": verdict,
-    }
+    return frame.assign(best=_best(frame))
 
 
 def _best(frame: pd.DataFrame) -> pd.Series:
-    """The best mean of each block and column, as far as it is printed; Oracle does not compete."""
-    competes = frame["method"] != "oracle"
+    """Mark the best mean of each block and column, as rounded in print; Oracle does not compete."""
+    competes = frame["method"] != _ORACLE
     score = frame["mean"].round(1).where(frame["metric"] == "acc", -frame["mean"].round(1)).where(competes)
     keys = [frame[name] for name in ("block", "dataset", "task_size", "metric")]
     several = competes.groupby(keys, observed=True).transform("sum") > 1
@@ -209,23 +175,18 @@ def _best(frame: pd.DataFrame) -> pd.Series:
 def _remarks(setting: Setting, frame: pd.DataFrame) -> list[str]:
     notes = []
     if (frame["n"] == 1).all():
-        notes.append(
-            "There is one seed only: no standard deviations, intervals or tests. Run more with --set seed=0,1,2."
-        )
+        notes.append("Only one seed: no standard deviations, intervals or tests. Run more with --set seed=0,1,2.")
     elif frame["n"].nunique() > 1:
-        seeds = frame.drop_duplicates(["method", "dataset", "task_size"])
+        seeds = frame.drop_duplicates(list(_CELL))
         few = seeds[seeds["n"] < seeds["n"].max()]
         names = ", ".join(f"{row.title} at {row.task_size} (n = {row.n})" for row in few.head(6).itertuples())
         notes.append(f"Some cells have fewer seeds than others: {names}{', …' if len(few) > 6 else ''}.")
     if frame["printed"].notna().any() and setting.differs:
-        notes.append(
-            f"These are not the paper's settings ({setting.differs}), so that differences from its numbers are no "
-            f"verdict."
-        )
+        notes.append(f"These are not the paper's settings ({setting.differs}): no verdicts against its numbers.")
     if frame["printed"].notna().any() and setting.convention == "paper":
         notes.append(
-            "The printed FGT was very likely made by the released program's formula, so that it stands beside "
-            "'FGT as released', worked out from the same counts."
+            "The printed FGT very likely follows the released program's formula, so it is compared with 'FGT as "
+            "released', computed from the same counts."
         )
     return notes
 
@@ -233,12 +194,12 @@ def _remarks(setting: Setting, frame: pd.DataFrame) -> list[str]:
 def _comparisons(layout: Layout, setting: Setting, trials: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
     rows, notes = [], []
     present = set(trials["method"])
-    lacking = {reference for _, reference in layout.pairs} - present
-    if "baseline" in lacking and any(second == "baseline" and first in present for first, second in layout.pairs):
-        notes.append("No finished trial of Baseline is here, so that nothing can be compared with it; run it as well.")
+    if "baseline" not in present and any(second == "baseline" and first in present for first, second in layout.pairs):
+        notes.append("No finished trial of Baseline, so nothing is compared with it; run it as well.")
+    metrics = ["acc", f"fgt_{setting.convention}"]
     by_cell = {
-        key: group.set_index("seed")[["acc", "fgt_paper", "fgt_released"]].astype(float) * 100
-        for key, group in trials.groupby(["dataset", "task_size", "method"], observed=True)
+        key: 100 * group.set_index("seed")[metrics].astype(float)
+        for key, group in trials.groupby(list(_CELL), observed=True)
     }
     for dataset, size in trials[["dataset", "task_size"]].drop_duplicates().itertuples(index=False):
         for first, second in layout.pairs:
@@ -252,35 +213,18 @@ def _comparisons(layout: Layout, setting: Setting, trials: pd.DataFrame) -> tupl
             remark = ""
             if len(shared) < max(len(a), len(b)):
                 remark = f"on the {len(shared)} seeds that both have: {', '.join(map(str, shared))}"
-            for metric in ("acc", f"fgt_{setting.convention}"):
-                values = statistics.paired(
-                    a.loc[shared, metric], b.loc[shared, metric], higher_is_better=metric == "acc"
-                )
-                rows.append(
-                    {
-                        "method": first,
-                        "against": second,
-                        "dataset": dataset,
-                        "task_size": int(size),
-                        "metric": metric,
-                        "n": values.n,
-                        "difference": values.difference.estimate,
-                        "low": values.difference.low,
-                        "high": values.difference.high,
-                        "p": values.p,
-                        "wins": values.wins,
-                        "ties": values.ties,
-                        "improvement": values.improvement,
-                        "remark": remark,
-                    }
-                )
+            for metric in metrics:
+                pair = stats.paired(a.loc[shared, metric], b.loc[shared, metric], higher_is_better=metric == "acc")
+                difference = (pair.difference.estimate, pair.difference.low, pair.difference.high)
+                place = (first, second, dataset, int(size), metric)
+                rows.append((*place, pair.n, *difference, pair.p, pair.wins, pair.ties, pair.improvement, remark))
     columns = ["method", "against", "dataset", "task_size", "metric", "n", "difference", "low", "high", "p"]
     frame = pd.DataFrame(rows, columns=[*columns, "wins", "ties", "improvement", "remark"])
     families = frame.groupby(["dataset", "task_size", "metric"], observed=True)
-    frame.insert(10, "p_holm", families["p"].transform(lambda p: statistics.holm(p.to_numpy(float))))
+    frame.insert(10, "p_holm", families["p"].transform(lambda p: stats.holm(p.to_numpy(float))))
     sizes = families.agg(tests=("p", "count"), n=("n", "max"))
     sizes = sizes[sizes["tests"] > 0]
-    least = min((tests * statistics.least_p(n) for tests, n in sizes.itertuples(index=False)), default=0.0)
+    least = min((tests * stats.least_p(n) for tests, n in sizes.itertuples(index=False)), default=0.0)
     if least > 0.05:
         n, tests = int(sizes["n"].max()), int(sizes["tests"].min())
         notes.append(
@@ -291,50 +235,36 @@ def _comparisons(layout: Layout, setting: Setting, trials: pd.DataFrame) -> tupl
 
 
 def gap_closed(setting: Setting) -> tuple[pd.DataFrame, list[str]]:
-    """How much of the way from Baseline to Oracle each method goes, over all task sizes: IQM, cluster bootstrap."""
+    """Return how much of the gap from Baseline to Oracle each method closes, over all task sizes: IQM and interval."""
     rows, notes = [], []
     for dataset, trials in setting.trials.groupby("dataset", observed=True):
-        ends = {"baseline": "Baseline", "oracle": "Oracle"}
-        lacking = [title for name, title in ends.items() if name not in set(trials["method"])]
+        present = set(trials["method"])
+        lacking = [METHODS[name].title for name in ("baseline", _ORACLE) if name not in present]
         if lacking:
             notes.append(
                 f"{dataset}: the gap between Baseline and Oracle needs trials of {' and '.join(lacking)}; run them as "
                 f"well."
             )
             continue
-        for method in ordered(set(trials["method"]) - ends.keys()):
-            for metric in ("acc", f"fgt_{setting.convention}"):
-                values = _gaps(trials, method, metric)
-                if values.empty:
-                    continue
-                interval = statistics.iqm_interval(values.to_numpy())
-                rows.append(
-                    {
-                        "dataset": dataset,
-                        "method": method,
-                        "metric": metric,
-                        "settings": values.shape[1],
-                        "n": len(values),
-                        "iqm": interval.estimate,
-                        "low": interval.low,
-                        "high": interval.high,
-                    }
-                )
+        metrics = ["acc", f"fgt_{setting.convention}"]
+        wide = trials.pivot_table(
+            index="seed", columns=["task_size", "method"], values=metrics, observed=True, aggfunc="first"
+        )
+        for method in ordered(present - {"baseline", _ORACLE}):
+            for metric in metrics:
+                values = _gaps(pd.DataFrame(wide[metric]), method)
+                if len(values):
+                    gap = stats.iqm_interval(values.to_numpy())
+                    rows.append((dataset, method, metric, *values.shape[::-1], gap.estimate, gap.low, gap.high))
     columns = ["dataset", "method", "metric", "settings", "n", "iqm", "low", "high"]
     return pd.DataFrame(rows, columns=columns), notes
 
 
-def _gaps(trials: pd.DataFrame, method: str, metric: str) -> pd.DataFrame:
-    """gap[seed, task size], for the seeds that have all three methods at every task size where any has."""
-    wide = trials.pivot_table(
-        index="seed", columns=["task_size", "method"], values=metric, observed=True, aggfunc="first"
-    )
-    sizes = [
-        size
-        for size in trials["task_size"].unique()
-        if all((size, name) in wide.columns for name in (method, "baseline", "oracle"))
-    ]
+def _gaps(wide: pd.DataFrame, method: str) -> pd.DataFrame:
+    """Return gap[seed, task size], for the seeds that have all three methods at every task size where any has."""
     gaps = {
-        size: statistics.gap_closed(wide[size, method], wide[size, "baseline"], wide[size, "oracle"]) for size in sizes
+        size: stats.gap_closed(*(wide[size, name] for name in (method, "baseline", _ORACLE)))
+        for size in dict.fromkeys(wide.columns.get_level_values(0))
+        if all((size, name) in wide.columns for name in (method, "baseline", _ORACLE))
     }
     return pd.DataFrame(gaps, index=wide.index).dropna()

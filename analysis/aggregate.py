@@ -1,0 +1,193 @@
+"""Which trials may be averaged (equal in all but method, data set, task size and seed), and their means."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from analysis.frames import DEFAULTS, METHOD, SPEC, counted
+from analysis.results import Results
+from gd_ray.methods import METHODS
+from gd_ray.paper import STREAMS, VALIDATION
+from gd_ray.spec import EXTERNAL_FIELDS
+
+_FREE = ("method", "plugin", "seed", "task_size", "dataset", *EXTERNAL_FIELDS)
+COMMON = tuple(name for name in SPEC if name not in _FREE)
+_MEANING = (*METHOD, "plugin")
+"""What a method's name stands for; trials of one name and another meaning are never averaged."""
+_VALIDATION = "the validation split"
+
+
+@dataclass(frozen=True, eq=False)
+class Setting:
+    """Trials with the same settings. Compared by identity: DataFrames do not support ==."""
+
+    label: str
+    """Where these settings are not the paper's."""
+    convention: str
+    differs: str
+    """What is not the paper's, except external data and convention; empty if nothing."""
+    trials: pd.DataFrame
+    """What tables show: for each method the main variant of its external data."""
+    variants: pd.DataFrame
+    """All trials of the setting, with every stream, window and OOD ratio."""
+    notes: tuple[str, ...]
+
+    def is_papers(self, trials: pd.DataFrame) -> bool:
+        """Return whether trials of this setting may be compared with the printed numbers."""
+        return not self.differs and not _other_external(trials)
+
+
+def summarize(trials: pd.DataFrame, by: Sequence[str], metrics: Iterable[str]) -> pd.DataFrame:
+    """Return the mean, sample standard deviation and number of trials, in percent: a row per group and metric.
+
+    `values` are those of each seed, `collapsed` counts the trials that are no better than guessing.
+    """
+    rows = []
+    metrics = tuple(metrics)
+    for key, group in trials.groupby(list(by), observed=True, dropna=False, sort=False):
+        for metric in metrics:
+            values = 100 * group[metric].to_numpy(float)
+            rows.append(
+                {
+                    **dict(zip(by, key, strict=True)),
+                    "metric": metric,
+                    "mean": values.mean(),
+                    "sd": values.std(ddof=1) if len(values) > 1 else np.nan,
+                    "n": len(values),
+                    "values": dict(zip(group["seed"].astype(int), values.tolist(), strict=True)),
+                    "collapsed": int(group["collapsed"].sum()),
+                }
+            )
+    return pd.DataFrame(rows, columns=[*by, "metric", "mean", "sd", "n", "values", "collapsed"])
+
+
+def ordered(methods: Iterable[str]) -> list[str]:
+    """Return the methods in the order of METHODS, then the others by name."""
+    names = set(methods)
+    return [name for name in METHODS if name in names] + sorted(names - set(METHODS))
+
+
+def uses_external(trials: pd.DataFrame) -> "pd.Series[bool]":
+    """Return which trials learn with external data; an unknown method counts as one that does not."""
+    return trials["method_external"].fillna(False).astype(bool)
+
+
+def settings(results: Results) -> list[Setting]:
+    """Return the settings of the finished trials, the one with most trials first."""
+    trials = results.trials
+    if trials.empty:
+        return []
+    validation = (trials["dataset"] == VALIDATION[0]) & (trials["seed"] == VALIDATION[1])
+    groups = trials.groupby([*COMMON, validation.rename("validation")], observed=True, dropna=False, sort=False)
+    varying = [name for name in COMMON if trials[name].nunique(dropna=False) > 1]
+    found = [_setting(group, varying, bool(validation[group.index[0]])) for _, group in groups]
+    return sorted(found, key=lambda setting: -len(setting.trials))
+
+
+def mixed_note(found: list[Setting]) -> str | None:
+    """Return the note for results of more than one setting."""
+    if len(found) < 2:
+        return None
+    varying = [name for name in COMMON if pd.concat([s.variants[name] for s in found]).nunique(dropna=False) > 1]
+    if any(_VALIDATION in s.label for s in found):
+        varying.append("whether they are reported or for validation")
+    return (
+        f"The trials differ in {', '.join(varying)} and cannot be averaged: each of the {len(found)} settings has "
+        f"tables and figures of its own."
+    )
+
+
+def _setting(trials: pd.DataFrame, varying: list[str], validation: bool) -> Setting:
+    first = trials.iloc[0]
+    others = [name for name in COMMON if not _same(first[name], DEFAULTS[name])]
+    # A field that varies in the folder is named even if it has the paper's value here.
+    named = [name for name in COMMON if name in others or name in varying]
+    split = [_VALIDATION] if validation else []
+    label = ", ".join([*(f"{name} {_text(first[name])}" for name in named), *split]) or "the paper's settings"
+    differs = ", ".join([*(f"{name} {_text(first[name])}" for name in others if name != "convention"), *split])
+    shown, notes = _main_variant(trials)
+    for dataset, group in shown.groupby("dataset", observed=True):
+        if not differs and dataset in STREAMS and (other := _other_external(group)):
+            notes.append(
+                f"External data of {dataset!s} are not the paper's ({other}): methods that learn from them get no "
+                f"verdict."
+            )
+    collapsed = shown[shown["collapsed"]]
+    if len(collapsed):
+        names = [f"{row.method_title} at {row.task_size} seed {row.seed}" for row in collapsed[:6].itertuples()]
+        notes.append(
+            f"{counted(len(collapsed), 'trial')} collapsed (no better than guessing at the end), marked † and included "
+            f"in the means: {', '.join(names)}{', …' if len(collapsed) > 6 else ''}."
+        )
+    return Setting(label, str(first["convention"]), differs, shown, trials, tuple(notes))
+
+
+def _other_external(trials: pd.DataFrame) -> str:
+    """Return how the external data of trials of one data set differ from the paper's."""
+    external = trials[uses_external(trials)]
+    if external.empty:
+        return ""
+    papers = {**DEFAULTS, "stream": STREAMS.get(str(external["dataset"].iloc[0]))}
+    others = {name: external[name][external[name] != papers[name]].unique() for name in EXTERNAL_FIELDS}
+    return ", ".join(f"{name} {_listed(values)}" for name, values in others.items() if len(values))
+
+
+def _same(value: object, default: object) -> bool:
+    return bool(value == default or (default is None and pd.isna(value)))  # type: ignore[call-overload]
+
+
+def _text(value: object) -> str:
+    if isinstance(value, float):
+        return "all" if pd.isna(value) else f"{value:.12g}"
+    return str(value)
+
+
+def _listed(values: Iterable[object]) -> str:
+    return ", ".join(sorted(_text(value) for value in values))
+
+
+def _main_variant(trials: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
+    """Choose for each data set one stream, window and OOD ratio, and for each method one meaning of its name."""
+    kept, notes = [], []
+    for dataset, group in trials.groupby("dataset", observed=True):
+        external = uses_external(group)
+        choice = _most_common(group[external], EXTERNAL_FIELDS)
+        main = external & (group[list(EXTERNAL_FIELDS)] == choice).all(axis=1) if choice is not None else external
+        left = group[external & ~main]
+        if choice is not None and len(left):
+            shown = ", ".join(f"{name} {_text(value)}" for name, value in choice.items())
+            names = [name for name in EXTERNAL_FIELDS if left[name].nunique() > 1 or (left[name] != choice[name]).any()]
+            other = "; ".join(f"{name} {_listed(left[name].unique())}" for name in names)
+            notes.append(
+                f"Tables of {dataset} show external data with {shown}; {len(left)} trials with other values "
+                f"({other}) are left out of them."
+            )
+        for method, part in group[~external | main].groupby("method", observed=True):
+            meaning = _most_common(part, _MEANING)
+            same = (part[list(_MEANING)] == meaning).all(axis=1)
+            kept.append(part[same])
+            if not same.all():
+                notes.append(
+                    f"{counted(int((~same).sum()), 'trial')} with another meaning of {method!r} than the other "
+                    f"{same.sum()} are left out. Give methods with different rules different names."
+                )
+    return pd.concat(kept), notes
+
+
+def _most_common(trials: pd.DataFrame, names: Iterable[str]) -> pd.Series | None:
+    """Return the values that most (method, task size) cells have; ties: nearest the paper's, then most trials."""
+    if trials.empty:
+        return None
+    names = list(names)
+    distinct = trials[names].drop_duplicates().astype(object)
+    if len(distinct) == 1:
+        return distinct.iloc[0]
+    trials = trials.astype(dict.fromkeys(names, object))
+    groups = trials.groupby(names, observed=True, dropna=False, sort=False)
+    cells = groups[["method", "task_size"]].apply(lambda part: len(part.drop_duplicates()))
+    sizes = pd.DataFrame({"cells": cells, "trials": groups.size()}).reset_index()
+    sizes["papers"] = sum((sizes[name] == DEFAULTS.get(name)).astype(int) for name in names)
+    best = sizes.sort_values(["cells", "papers", "trials"], ascending=False, kind="stable").iloc[0]
+    return best[names]

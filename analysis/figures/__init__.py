@@ -1,0 +1,32 @@
+"""The paper's figures and some of our own, each with a caption that says what to look for."""
+
+from analysis.aggregate import Setting
+from analysis.figures.comparison import by_distance, by_ood_ratio, improvement, incremental, paired_slopes
+from analysis.figures.single_trial import accuracy_heat_maps, confusion_matrices, contact_sheet, score_histograms
+from analysis.figures.style import ReportFigure
+from analysis.results import Results
+from analysis.streams import FindStream
+
+
+def all_figures(results: Results, setting: Setting, find_stream: FindStream) -> list[ReportFigure]:
+    """Draw every figure that the trials of a setting can fill."""
+    figures: list[ReportFigure | None] = []
+    convention = setting.convention
+    for key, trials in setting.trials.groupby("dataset", observed=True):
+        dataset = str(key)
+        variants = setting.variants[setting.variants["dataset"] == dataset]
+        figures += [
+            improvement(trials, dataset, convention),
+            *(
+                incremental(results, trials[trials["task_size"] == size], dataset, int(size), convention)
+                for size in sorted(trials["task_size"].unique())
+            ),
+            by_ood_ratio(variants, dataset, convention),
+            by_distance(variants, dataset, convention),
+            paired_slopes(trials, dataset, convention),
+            accuracy_heat_maps(results, trials, dataset),
+            confusion_matrices(results, trials, dataset),
+            score_histograms(results, trials, dataset),
+            contact_sheet(results, trials, dataset, find_stream),
+        ]
+    return [figure for figure in figures if figure is not None]

@@ -1,0 +1,129 @@
+"""The report's sections on single trials: each of them stage by stage, those that failed, and where they ran."""
+
+from typing import Any
+
+import pandas as pd
+
+from analysis.aggregate import uses_external
+from analysis.curves import accuracy_matrix
+from analysis.formats import Cell, Grid, frame_grid
+from analysis.frames import SPEC, VERSIONS
+from analysis.published import dataset_title
+from analysis.results import Results
+
+_DRILLED = 200
+"""Trials whose stages are in the page; for the others there is `Results.accuracy_matrix`."""
+
+
+def trial_context(results: Results) -> dict[str, Any]:
+    """Return a grid of all trials, and of the first of them the stages."""
+    finished = results.trials
+    frame = pd.concat([_finished(finished), *([_unfinished(results)] if results.unfinished else [])], ignore_index=True)
+    shown = frame["trial"].tolist()[:_DRILLED]
+    by_trial: dict[Any, pd.DataFrame] = {}
+    if shown:
+        stages = results.rows("stages", shown)
+        by_trial = dict(list(stages.groupby("trial_id", observed=True))) if len(stages) else {}
+    rows = finished.set_index(finished["trial_id"].astype(str))
+    names = frame.set_index("trial")
+    drill_downs = [
+        _drill_down(trial, names.loc[trial], by_trial[trial], rows.loc[trial] if trial in rows.index else None)
+        for trial in shown
+        if trial in by_trial
+    ]
+    frame = frame.astype(object).where(frame.notna(), None)
+    return {
+        "trials": frame_grid(frame, f"All {len(frame)} trials") if len(frame) else None,
+        "total_trials": len(frame),
+        "drilled": len(shown),
+        "drill_downs": drill_downs,
+    }
+
+
+def _finished(trials: pd.DataFrame) -> pd.DataFrame:
+    return pd.DataFrame(
+        {
+            "trial": trials["trial_id"].astype(str),
+            "method": trials["method_title"].astype(str),
+            "data": [dataset_title(name) for name in trials["dataset"]],
+            "task size": trials["task_size"],
+            "seed": trials["seed"],
+            "OOD ratio": trials["ood_ratio"].where(uses_external(trials)),
+            **_metrics(trials),
+            "state": ["collapsed" if value else "finished" for value in trials["collapsed"]],
+            "minutes": [Cell(f"{value / 60:.1f}", value) for value in trials["seconds"].astype(float)],
+        }
+    )
+
+
+def _unfinished(results: Results) -> pd.DataFrame:
+    """Return rows of the trials that are still running, or were stopped."""
+    curves = results.curves[results.curves["trial_id"].isin(results.unfinished)]
+    last = curves.sort_values("stage").groupby("trial_id", observed=True).last()
+    specs = results.specs.reindex(last.index)
+    return pd.DataFrame(
+        {
+            "trial": last.index.astype(str),
+            "method": specs["method"].astype(str).to_numpy(),
+            "data": [dataset_title(name) for name in specs["dataset"]],
+            "task size": specs["task_size"].to_numpy(),
+            "seed": specs["seed"].to_numpy(),
+            **_metrics(last),
+            "state": [f"after stage {stage}" for stage in last["stage"]],
+        }
+    )
+
+
+def _metrics(frame: pd.DataFrame) -> dict[str, list[Cell]]:
+    titles = {"acc": "ACC", "fgt_paper": "FGT", "fgt_released": "FGT as released"}
+    return {title: [_percent(value) for value in frame[name]] for name, title in titles.items()}
+
+
+def _percent(value: float) -> Cell:
+    return Cell("") if pd.isna(value) else Cell(f"{100 * value:.1f}", float(value))
+
+
+def _drill_down(trial: str, listed: pd.Series, stages: pd.DataFrame, row: "pd.Series | None") -> dict[str, Any]:
+    matrix = accuracy_matrix(stages)
+    header = ("after stage", *(f"task {task + 1}" for task in range(len(matrix))))
+    cells = tuple((Cell(str(s + 1), s + 1), *(_percent(value) for value in values)) for s, values in enumerate(matrix))
+    last = stages.drop_duplicates("stage")
+    shown = pd.DataFrame(
+        {
+            "stage": last["stage"],
+            "labelled": last["labelled_size"],
+            "coreset left": last["coreset_size"],
+            "external, previous": last["external_previous"],
+            "external, OOD": last["external_ood"],
+            "mean score": last["mean_score"],
+            "seconds": last.filter(like="seconds_").sum(axis=1).round(1),
+        }
+    )
+    losses = last.filter(like="loss_").dropna(axis="columns", how="all")
+    shown = shown.join(losses.rename(columns=lambda name: name.removeprefix("loss_").replace("_", " ")))
+    place = f"{listed['data']}, task size {listed['task size']}, seed {listed['seed']}"
+    return {
+        "summary": f"{listed['method']}, {place} ({trial})",
+        "accuracy": Grid("Accuracy on each task, in %", header, cells),
+        "stages": frame_grid(shown, "Stages"),
+        "spec": None if row is None else {name: "all" if pd.isna(row[name]) else row[name] for name in SPEC},
+    }
+
+
+def failure_grid(results: Results) -> Grid | None:
+    failed = results.states[results.states["state"] == "failed"]
+    if failed.empty:
+        return None
+    names = {name: name.replace("_", " ") for name in ("experiment", "method", "dataset", "task_size", "seed")}
+    return frame_grid(failed, "Failed trials", {**names, "detail": "error (log)"})
+
+
+def version_grid(results: Results) -> Grid | None:
+    trials = results.trials
+    if trials.empty:
+        return None
+    groups = trials.groupby(list(VERSIONS), observed=True, dropna=False)
+    rows = groups.agg(trials=("trial_id", "size"), seconds=("seconds", "sum")).reset_index()
+    hours = [Cell(f"{value / 3600:.2f}", value) for value in rows["seconds"].astype(float)]
+    shown = {name: name.replace("_", " ") for name in [*VERSIONS, "trials", "hours"]}
+    return frame_grid(rows.assign(hours=pd.Series(hours)), "Where the trials ran", shown)

@@ -1,0 +1,145 @@
+"""Write the report with its tables and figures, once or repeatedly while an experiment runs."""
+
+import base64
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryFile
+
+from analysis.aggregate import Setting, settings
+from analysis.figures import all_figures
+from analysis.figures.style import ReportFigure, render
+from analysis.formats import grids, markdown, to_csv, to_latex, to_markdown
+from analysis.report.sections import render_page
+from analysis.results import Results, load
+from analysis.streams import FindStream, stream_finder
+from analysis.tables import Table, all_tables
+from gd_ray.errors import Unreachable, UserError
+from gd_ray.storage import write_atomic
+
+Step = Callable[[float, str], None]
+"""Takes the share done and the name of the next step."""
+
+
+def write_report(
+    address: str,
+    out: str | None = None,
+    *,
+    streams: Mapping[str, str] | None = None,
+    refresh: int | None = None,
+    on_step: Step = lambda *_: None,
+) -> tuple[Path, Results]:
+    """Write the report, and its tables and figures as files beside it; return its path and the results it shows."""
+    target = _target(address, out)
+    on_step(0.0, "reading results")
+    results = load(address)
+    on_step(0.3, "tables")
+    found = settings(results)
+    tables = all_tables(found)
+    _write_files(_beside(target, "tables"), _table_files(found, tables))
+    on_step(0.4, "figures")
+    figures = _figures(results, found, stream_finder(results, streams or {}))
+    shown: list[dict[str, str]] = []
+    files: dict[str, bytes] = {}
+    for k, (name, figure) in enumerate(figures.items()):
+        on_step(0.5 + 0.4 * k / len(figures), name)
+        images = render(figure.figure)
+        files |= {f"{name}.{kind}": content for kind, content in images.items()}
+        shown.append(_embedded(figure, images))
+    _write_files(_beside(target, "figures"), files)
+    on_step(0.9, "page")
+    write_atomic(str(target), render_page(results, found, tables, shown, refresh).encode())
+    on_step(1.0, "done")
+    return target, results
+
+
+def _figures(results: Results, found: list[Setting], find_stream: FindStream) -> dict[str, ReportFigure]:
+    """Return every figure of every setting by the name of its file; of several settings each figure names its own."""
+    if len(found) == 1:
+        return {figure.name: figure for figure in all_figures(results, found[0], find_stream)}
+    return {
+        f"setting{k}-{figure.name}": replace(
+            figure, title=f"{figure.title} (setting {k})", caption=f"Setting {k}: {setting.label}. {figure.caption}"
+        )
+        for k, setting in enumerate(found, start=1)
+        for figure in all_figures(results, setting, find_stream)
+    }
+
+
+def _embedded(figure: ReportFigure, images: Mapping[str, bytes]) -> dict[str, str]:
+    return {
+        "title": figure.title,
+        "caption": figure.caption,
+        "alt": f"{figure.title}. {figure.caption.split('. ')[0]}.",
+        "mime": "image/svg+xml" if figure.vector else "image/png",
+        "content": base64.b64encode(images["svg" if figure.vector else "png"]).decode(),
+    }
+
+
+def _target(address: str, out: str | None) -> Path:
+    """Return the path of the report: beside the results, or in the working directory for an object store."""
+    target = Path(out) if out else Path("report.html") if "://" in address else Path(address, "report.html")
+    if not out and "://" not in address and not Path(address).is_dir():
+        raise UserError(f"results {address!r} is not a folder; give the folder that 'gd-ray run --results' wrote to.")
+    if target.is_dir():
+        raise UserError(f"report {str(target)!r} is a folder; name the HTML file with --out.")
+    try:
+        for folder in ("tables", "figures"):
+            _beside(target, folder).mkdir(parents=True, exist_ok=True)
+        TemporaryFile(dir=target.parent).close()
+    except OSError as error:
+        raise UserError(
+            f"report {str(target)!r} cannot be written with its tables and figures ({error.strerror}: "
+            f"{error.filename!r}); name another file with --out."
+        ) from error
+    return target
+
+
+def _beside(target: Path, what: str) -> Path:
+    """Return a folder of the report's own, because a folder may hold several reports."""
+    return target.parent / (what if target.stem == "report" else f"{target.stem}-{what}")
+
+
+def watch(write: Callable[[int | None], Results], seconds: int) -> None:
+    """Write the report repeatedly until every trial is done or has failed.
+
+    `write` takes the seconds after which the page reloads itself; the last page does not.
+    """
+    over = is_over(write(seconds))
+    while True:
+        time.sleep(seconds)
+        with suppress(Unreachable):  # storage that does not answer for a moment; the next round tries again
+            if over:
+                write(None)
+                return
+            over = is_over(write(seconds))
+
+
+def is_over(results: Results) -> bool:
+    return not results.states["state"].isin(["running", "waiting"]).any()
+
+
+def _table_files(found: list[Setting], tables: list[Table]) -> dict[str, bytes]:
+    """Return each table in three formats, with its settings and notes, so that a file is clear on its own."""
+    files = {}
+    for table in tables:
+        prefix = f"setting{found.index(table.setting) + 1}-" if len(found) > 1 else ""
+        name = f"{prefix}table-{table.layout.key}"
+        parts, notes = grids(table), [f"Settings: {table.setting.label}.", *table.notes]
+        files[f"{name}.csv"] = to_csv(table).encode()
+        files[f"{name}.md"] = "\n".join([*map(to_markdown, parts), *(f"{markdown(note)}\n" for note in notes)]).encode()
+        files[f"{name}.tex"] = "\n".join([*map(to_latex, parts), *(f"% {note}" for note in notes), ""]).encode()
+    return files
+
+
+def _write_files(folder: Path, files: Mapping[str, bytes]) -> None:
+    """Write the files of a report; remove those of an earlier one that it no longer has, and no others."""
+    index = folder / ".written"
+    earlier = index.read_text().splitlines() if index.exists() else []
+    for name in {*earlier} - {*files}:
+        (folder / Path(name).name).unlink(missing_ok=True)
+    for name, content in files.items():
+        (folder / name).write_bytes(content)
+    index.write_text("\n".join(files))
