@@ -1,11 +1,6 @@
-import sys
-from pathlib import Path
-
 import pytest
 import torch
 from hypothesis import settings
-
-sys.path.insert(0, str(Path(__file__).parent))  # `import plain`
 
 settings.register_profile("default", deadline=None, derandomize=True)
 settings.load_profile("default")
@@ -34,10 +29,4 @@ def tiny_stream():
 @pytest.fixture
 def small_inference(monkeypatch):
     """Batches of 16 where nothing learns: of the usual 256, a tiny trial would fill most with padding."""
-    from gd_ray.inference import predict
-
-    def small(network, images, statistics, batch_size=0):
-        return predict(network, images, statistics, 16)
-
-    for module in ("gd_ray.evaluation", "gd_ray.wild.scoring"):
-        monkeypatch.setattr(f"{module}.predict", small)
+    monkeypatch.setattr("gd_ray.evaluation.BATCH", 16)

@@ -2,7 +2,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gd_ray.coreset import balanced_set, class_quotas, select_coreset
+from gd_ray.coreset import balanced_set, class_quotas, random_coreset
 
 
 @given(st.integers(0, 3000), st.integers(1, 120))
@@ -17,7 +17,7 @@ def test_quotas_add_up_differ_by_one_and_favour_the_newest(size, num_classes):
 def test_a_coreset_has_its_size_or_all_there_is(num_classes, per_class, size, seed):
     labels = np.tile(np.arange(num_classes), per_class)
     indices = np.arange(len(labels)) + 1000
-    chosen = select_coreset(indices, labels, class_quotas(size, num_classes), np.random.default_rng(seed))
+    chosen = random_coreset(indices, labels, class_quotas(size, num_classes), np.random.default_rng(seed))
     assert len(chosen) == min(size, len(labels))
     assert len(np.unique(chosen)) == len(chosen)
     assert np.isin(chosen, indices).all()
@@ -27,7 +27,7 @@ def test_a_coreset_has_its_size_or_all_there_is(num_classes, per_class, size, se
 
 def test_the_draw_is_random_but_fixed_by_the_generator():
     labels, indices = np.zeros(100, int), np.arange(100)
-    draws = [select_coreset(indices, labels, np.array([10]), np.random.default_rng(seed)) for seed in (1, 1, 2)]
+    draws = [random_coreset(indices, labels, np.array([10]), np.random.default_rng(seed)) for seed in (1, 1, 2)]
     assert (draws[0] == draws[1]).all()
     assert (draws[0] != draws[2]).any()
 

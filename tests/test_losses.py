@@ -1,10 +1,10 @@
-import plain
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gd_ray import losses
+from tests.helpers import plain
 
 EXACT = {"rtol": 1e-9, "atol": 1e-12}
 
@@ -34,7 +34,7 @@ def test_distillation_is_the_softened_cross_entropy(seed, number, classes, tempe
         plain.dst(row, plain.softmax(r, temperature), temperature)
         for row, r in zip(z.tolist(), reference.tolist(), strict=True)
     ]
-    found = losses.distillation(z, losses.soften(reference, temperature), temperature)
+    found = losses.distillation(z, losses.softmax_with_temperature(reference, temperature), temperature)
     torch.testing.assert_close(found, torch.tensor(expected, dtype=torch.float64), **EXACT)
 
 
@@ -52,8 +52,8 @@ def test_confidence_is_least_for_a_uniform_prediction():
 
 @given(seeds, sizes, st.integers(2, 12), st.integers(1, 12))
 def test_ensemble_is_equations_6_and_7(seed, number, num_prev, num_cur):
-    p_prev = losses.soften(random_logits(seed, number, num_prev), 1.0)
-    p_cur = losses.soften(random_logits(seed + 1, number, num_cur), 1.0)
+    p_prev = losses.softmax_with_temperature(random_logits(seed, number, num_prev), 1.0)
+    p_cur = losses.softmax_with_temperature(random_logits(seed + 1, number, num_cur), 1.0)
     expected = [plain.ensemble(p, c) for p, c in zip(p_prev.tolist(), p_cur.tolist(), strict=True)]
     found = losses.ensemble(p_prev, p_cur)
     torch.testing.assert_close(found, torch.tensor(expected, dtype=torch.float64), rtol=1e-9, atol=1e-12)
@@ -94,19 +94,19 @@ def test_data_weights_are_one_when_balanced():
 def test_weighting_an_image_equals_repeating_it(seed, repeats):
     number, weights = len(repeats), torch.tensor(repeats)
     z, labels = random_logits(seed, number, 4).requires_grad_(), torch.arange(number) % 4
-    (losses.mean_over(losses.classification(z, labels), weights=weights) * number).backward()
+    (losses.masked_mean(losses.classification(z, labels), weights=weights) * number).backward()
     weighted = z.grad.clone()
     z.grad = None
     repeated = losses.classification(z.repeat_interleave(weights, dim=0), labels.repeat_interleave(weights))
-    (losses.mean_over(repeated) * sum(repeats)).backward()
+    (losses.masked_mean(repeated) * sum(repeats)).backward()
     torch.testing.assert_close(weighted, z.grad, **EXACT)
 
 
 def test_mean_over_counts_members_only_and_is_zero_without_any():
     values = torch.tensor([1.0, 2.0, 30.0])
-    assert losses.mean_over(values, torch.tensor([True, True, False])) == 1.5
-    assert losses.mean_over(values, torch.zeros(3, dtype=torch.bool)) == 0
-    assert losses.mean_over(values, torch.tensor([True, True, False]), torch.tensor([3.0, 1.0, 9.0])) == 2.5
+    assert losses.masked_mean(values, torch.tensor([True, True, False])) == 1.5
+    assert losses.masked_mean(values, torch.zeros(3, dtype=torch.bool)) == 0
+    assert losses.masked_mean(values, torch.tensor([True, True, False]), torch.tensor([3.0, 1.0, 9.0])) == 2.5
 
 
 def test_loss_weight_is_the_share_of_classes():

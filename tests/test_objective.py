@@ -1,6 +1,5 @@
 """M's and C's whole loss on a batch against the paper's formulas written out with loops."""
 
-import plain
 import pytest
 import torch
 from hypothesis import given, settings
@@ -9,6 +8,7 @@ from hypothesis import strategies as st
 from gd_ray.conventions import CONVENTIONS
 from gd_ray.losses import EXTERNAL
 from gd_ray.objective import ModelObjective, model_terms, task_labels, teacher_terms
+from tests.helpers import plain
 
 
 def draw(seed, *shape):

@@ -1,7 +1,6 @@
-"""What the README shows runs as it stands."""
+"""The examples of the README run as printed."""
 
 import re
-import sys
 from pathlib import Path
 
 README = (Path(__file__).parent.parent / "README.md").read_text()
@@ -9,9 +8,7 @@ README = (Path(__file__).parent.parent / "README.md").read_text()
 
 def test_the_recipes_of_plain_pandas(tmp_path, monkeypatch, capsys):
     from gd_ray.spec import TrialSpec
-
-    sys.path.insert(0, str(Path(__file__).parent / "analysis"))
-    from made import write_made
+    from tests.helpers.made import write_made
 
     spec = TrialSpec(method="gd+ext", num_classes=4, task_size=2)
     for experiment in ("x", "y"):  # which share the trial

@@ -4,7 +4,7 @@ from gd_ray.schedule import schedule
 
 
 def rates(training, epoch_factor=1.0, per_epoch=10):
-    plan = schedule(training, updates_per_epoch=per_epoch, epoch_factor=epoch_factor, learning_rate=0.1)
+    plan = schedule(training, images=per_epoch * 4, batch_size=4, epoch_factor=epoch_factor, learning_rate=0.1)
     return plan, [plan.rate(update) for update in range(plan.updates)]
 
 
@@ -29,3 +29,11 @@ def test_one_factor_scales_everything():
     assert plan.updates == 150
     assert [found.index(rate) for rate in sorted(set(found), reverse=True)] == [0, 90, 120, 135]
     assert rates("fine-tuning", epoch_factor=0.001)[0].updates == 1  # never none
+
+
+def test_an_epoch_drops_its_last_partial_batch_and_a_small_set_is_one_batch():
+    per_epoch = [
+        schedule("whole", images=images, batch_size=4, epoch_factor=1, learning_rate=0.1).updates_per_epoch
+        for images in (3, 4, 10)
+    ]
+    assert per_epoch == [1, 1, 2]

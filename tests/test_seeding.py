@@ -3,7 +3,7 @@ from itertools import combinations, product
 import numpy as np
 import torch
 
-from gd_ray.data.tasks import class_order
+from gd_ray.data.tasks import seed_permutation
 from gd_ray.seeding import Purpose, generator, numpy_generator
 
 
@@ -20,5 +20,5 @@ def test_every_seed_stage_and_purpose_has_numbers_of_its_own():
 
 def test_class_orders_are_the_facts():
     for seed in range(10):
-        assert (class_order(seed, 100) == np.random.RandomState(seed).permutation(100)).all()
-    assert class_order(0, 100)[:5].tolist() == [26, 86, 2, 55, 75]
+        assert (seed_permutation(seed, 100) == np.random.RandomState(seed).permutation(100)).all()
+    assert seed_permutation(0, 100)[:5].tolist() == [26, 86, 2, 55, 75]

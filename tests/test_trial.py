@@ -5,13 +5,15 @@ import dataclasses
 import numpy as np
 import pytest
 import torch
-from tiny import tiny_spec
 
 from gd_ray.checkpoint import Checkpoint
+from gd_ray.learner import Stage
+from gd_ray.learners.distillation import Distillation
 from gd_ray.methods import METHODS
-from gd_ray.network import WideResNet
 from gd_ray.results import StageResult
 from gd_ray.trial import run_trial
+from gd_ray.wild.scoring import score_in_process
+from tests.helpers.tiny import tiny_spec
 
 pytestmark = pytest.mark.usefixtures("small_inference")
 
@@ -48,18 +50,21 @@ def test_every_method_runs_all_stages(method, convention, tiny_data, tiny_stream
         assert sum(stage.hits) == sum(n for true, predicted, n in stage.confusion.tolist() if true == predicted)
         assert stage.confusion[:, 2].sum() == sum(stage.totals)
         assert all(np.isfinite(loss) for loss in stage.losses.values())
-        # The coreset: 7 in all, evenly over the classes seen, labelled images only.
+        # The coreset: 7 in all (BiC 8), evenly over the classes seen, labelled images only; DMC keeps none.
         labels = tiny_data.train.labels.numpy()[checkpoint.coreset]
         counts = np.unique(labels, return_counts=True)[1]
-        assert stage.coreset_size == len(checkpoint.coreset) == counts.sum() == 7
-        assert len(counts) == 2 * number
-        assert counts.max() - counts.min() <= 1
-        # The external set: as many as the labelled images, each once.
+        size = 0 if method == "dmc" else spec.coreset_size
+        assert stage.coreset_size == len(checkpoint.coreset) == counts.sum() == size
+        assert len(counts) == (2 * number if size else 0)
+        assert not size or counts.max() - counts.min() <= 1
+        # The external set: each image once.
         samples = stage.samples
         assert len(np.unique(samples.positions)) == len(samples.positions)
         if METHODS[method].external and (number > 1 or METHODS[method].confidence):
             slack = 2 * number if convention == "paper" else 0  # quotas round up
-            assert 0 < len(samples.positions) <= stage.labelled_size + slack
+            # DMC takes all of the window; others as many as there are labelled images.
+            expected = spec.window if method.startswith("dmc") else stage.labelled_size
+            assert 0 < len(samples.positions) <= expected + slack
             if number == 1:
                 assert len(samples.positions) == stage.labelled_size
                 assert samples.is_ood.all()
@@ -110,7 +115,12 @@ def test_the_same_spec_gives_the_same_bytes(method, tiny_data, tiny_stream):
     assert [content(stage) for stage in other.stages] != [content(stage) for stage in first.stages]
 
 
-@pytest.mark.parametrize("method", ["gd+ext", "e2e+ext", "oracle"])
+BEYOND = ("wa", "bic", "icarl", "dmc")
+
+
+@pytest.mark.parametrize(
+    "method", ["gd+ext", "e2e+ext", "oracle", *(name for name in METHODS if name.startswith((*BEYOND, "sample-n")))]
+)
 def test_a_restart_after_any_stage_gives_the_same_bytes(method, tiny_data, tiny_stream, tmp_path):
     spec = tiny_spec(method=method)
     whole, checkpoints = run(spec, tiny_data, tiny_stream)
@@ -159,24 +169,21 @@ def test_methods_of_one_kind_share_their_first_model(tiny_data, tiny_stream):
 
 
 def test_head_only_fine_tuning_leaves_shared_parameters_and_runs_no_backward_there(tiny_data, tiny_stream, monkeypatch):
-    from gd_ray import stage as stage_module
-
     seen = []
+    fine_tune = Distillation.fine_tune
 
-    class Watched(stage_module.Stage):
-        def fine_tuned(self, network, previous, teacher):
-            shared = {name: value.clone() for name, value in network.named_parameters() if "head" not in name}
-            head, statistics = network.head.weight.clone(), network.norm.running_mean.clone()
-            network.zero_grad(set_to_none=True)
-            result = super().fine_tuned(network, previous, teacher)
-            assert all(torch.equal(dict(result.named_parameters())[name], value) for name, value in shared.items())
-            assert all(p.grad is None for name, p in result.named_parameters() if "head" not in name)
-            assert not torch.equal(result.head.weight, head)
-            assert not torch.equal(result.norm.running_mean, statistics)  # it stays in training mode
-            seen.append(self.number)
-            return result
+    def watched(self, stage, step, model, previous, teacher):
+        shared = {name: value.clone() for name, value in model.named_parameters() if "head" not in name}
+        head, statistics = model.head.weight.clone(), model.backbone.norm.running_mean.clone()
+        model.zero_grad(set_to_none=True)
+        fine_tune(self, stage, step, model, previous, teacher)
+        assert all(torch.equal(dict(model.named_parameters())[name], value) for name, value in shared.items())
+        assert all(p.grad is None for name, p in model.named_parameters() if "head" not in name)
+        assert not torch.equal(model.head.weight, head)
+        assert not torch.equal(model.backbone.norm.running_mean, statistics)  # it stays in training mode
+        seen.append(stage.number)
 
-    monkeypatch.setattr("gd_ray.trial.Stage", Watched)
+    monkeypatch.setattr(Distillation, "fine_tune", watched)
     run_trial(tiny_spec(method="gd+ext"), tiny_data, tiny_stream)
     assert seen == [2, 3]
 
@@ -194,19 +201,24 @@ def test_the_model_starts_from_the_previous_model(tiny_data):
 
 def test_the_references_of_each_training(tiny_data, tiny_stream, monkeypatch):
     """Which models are distilled: E2E fine-tunes from a copy of M, FT-DSet and GD keep P and C."""
-    from gd_ray import stage as stage_module
+    seen, references_of = [], []
+    build, fit = Distillation._loss, Stage.fit
 
-    seen = []
-    original = stage_module.Stage._train_model
+    def watched_loss(self, objective, previous, teacher, **options):
+        references_of[:] = [previous, teacher]
+        return build(self, objective, previous, teacher, **options)
 
-    def watched(self, network, objective, previous, teacher, members, training, step, head_only):
-        start = {name: value.clone() for name, value in network.state_dict().items()}
-        copied = all(torch.equal(value, start[name]) for name, value in previous.state_dict().items())
-        external = int((self.data.pool.labels[torch.from_numpy(members)] < 0).sum())
-        seen.append((step, copied, teacher is not None, previous.head.out_features, external > 0))
-        return original(self, network, objective, previous, teacher, members, training, step, head_only)
+    def watched_fit(self, step, network, loss, indices, parameters=None):
+        if step.name != "teacher":
+            previous, teacher = references_of
+            start = {name: value.clone() for name, value in network.state_dict().items()}
+            copied = all(torch.equal(value, start[name]) for name, value in previous.state_dict().items())
+            external = int((self.labels[torch.from_numpy(indices)] < 0).sum())
+            seen.append((step.name, copied, teacher is not None, previous.num_classes, external > 0))
+        return fit(self, step, network, loss, indices, parameters)
 
-    monkeypatch.setattr(stage_module.Stage, "_train_model", watched)
+    monkeypatch.setattr(Distillation, "_loss", watched_loss)
+    monkeypatch.setattr(Stage, "fit", watched_fit)
 
     def references(method, convention="paper"):
         seen.clear()
@@ -223,20 +235,17 @@ def test_the_references_of_each_training(tiny_data, tiny_stream, monkeypatch):
 
 def test_what_the_teacher_learns_from(tiny_data, tiny_stream, monkeypatch):
     """With the confidence loss all images, without it the current task's only; it starts from P."""
-    from gd_ray import stage as stage_module
-
     seen = []
-    original = stage_module.Stage._fit
+    fit = Stage.fit
 
-    def watched(self, parameters, terms, members, training, step, purposes):
-        if step == "teacher" and self.number == 2:
-            labels = self.data.pool.labels[torch.from_numpy(members)]
-            parameters = list(parameters)
-            start = [parameter.detach().clone() for parameter in parameters]
+    def watched(self, step, network, loss, indices, parameters=None):
+        if step.name == "teacher" and self.number == 2:
+            labels = self.labels[torch.from_numpy(indices)]
+            start = [parameter.detach().clone() for parameter in network.parameters()]
             seen.append((set(labels.unique().tolist()), start))
-        return original(self, parameters, terms, members, training, step, purposes)
+        return fit(self, step, network, loss, indices, parameters)
 
-    monkeypatch.setattr(stage_module.Stage, "_fit", watched)
+    monkeypatch.setattr(Stage, "fit", watched)
     checkpoints = {}
     for method in ("gd", "gd+ext", "teacher-dst"):
         _, checkpoints[method] = run(tiny_spec(method=method, num_classes=4), tiny_data, tiny_stream)
@@ -265,28 +274,24 @@ def test_progress_is_told_to_the_end(tiny_data, tiny_stream):
 def test_scoring_uses_the_previous_model_and_its_classes(tiny_data, tiny_stream):
     seen = []
 
-    def spy(previous: WideResNet, statistics, stream, window, plan, on_images):
-        from gd_ray.wild.scoring import score_in_process
-
-        seen.append((previous.head.out_features, plan.num_classes, window.length))
-        return score_in_process(previous, statistics, stream, window, plan, on_images)
+    def spy(job, on_images):
+        seen.append((job.model.num_classes, job.plan.num_classes, job.window.length))
+        return score_in_process(job, on_images)
 
     run_trial(tiny_spec(method="gd+ext"), tiny_data, tiny_stream, scorer=spy)
     assert seen == [(2, 2, 60), (4, 4, 60)]
 
 
 def test_released_data_weighting_counts_external_images_of_previous_classes(tiny_data, tiny_stream, monkeypatch):
-    from gd_ray import stage as stage_module
-
     counts = {}
-    original = stage_module.Stage._class_counts
+    count = Distillation._class_counts
 
-    def watched(self, members, **options):
-        result = original(self, members, **options)
-        counts[self.spec.convention, self.number] = (result.tolist(), self.data.external_previous)
+    def watched(self, stage, indices, **options):
+        result = count(self, stage, indices, **options)
+        counts[self.spec.convention, stage.number] = (result.tolist(), stage.external_previous)
         return result
 
-    monkeypatch.setattr(stage_module.Stage, "_class_counts", watched)
+    monkeypatch.setattr(Distillation, "_class_counts", watched)
     for convention in ("paper", "released"):
         run_trial(tiny_spec(method="balance-dw", convention=convention), tiny_data, tiny_stream)
     plain, _ = counts["paper", 2]

@@ -1,11 +1,11 @@
-"""Figures average only what may be averaged, and say so where they cannot."""
+"""Figures average only what may be averaged, and captions name the rest."""
 
 import numpy as np
 import pytest
-from made import made_spec, write_made
 
 import analysis
-from analysis.comparison_figures import by_ood_ratio, improvement, incremental
+from analysis.figures.comparison import by_ood_ratio, improvement, incremental
+from tests.helpers.made import made_spec, write_made
 
 
 def test_a_sweep_averages_only_seeds_that_all_its_points_have(tmp_path):
@@ -34,7 +34,7 @@ def test_lines_over_other_seeds_are_told(tmp_path):
             write_made(str(tmp_path), "x", made_spec(method, seed, num_classes=6), lambda s, r, seed=seed: 60 + seed)
     results = analysis.load(str(tmp_path))
     caption = incremental(results, results.trials, "cifar100", 2, "paper").caption
-    assert "mean over 3 seeds where they are there (not for all: GD+ext only seed 0; compare no" in caption
+    assert "mean over 3 seeds (unequal seeds: GD+ext only seed 0; do not compare these lines)" in caption
     even = results.trials[results.trials["method"] != "gd+ext"]
     assert "mean over 3 seeds, bands" in incremental(results, even, "cifar100", 2, "paper").caption
 

@@ -1,8 +1,8 @@
-"""Loading: exact, also of what is half written, damaged, or from another version."""
+"""Loading: exact, also of what is half written, damaged, packed, or from another version."""
 
 import subprocess
 import sys
-from functools import partial
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,16 +10,16 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from made import made_spec, write_made
 
 import analysis
-from analysis import cached, files
+from analysis.aggregate import settings
 from analysis.curves import curves
-from analysis.settings import settings
 from gd_ray.errors import UserError
-from gd_ray.inputs import Inputs
+from gd_ray.fingerprint import Fingerprints
 from gd_ray.metrics import average_forgetting, average_incremental_accuracy
-from trials.ledger import write_failure, write_ledger
+from gd_ray.results import TrialResult
+from gd_ray.store import pack, write_failure, write_stages, write_trial
+from tests.helpers.made import made_spec, made_stage, select, write_made
 
 
 def hits(stage, task):
@@ -72,25 +72,6 @@ def test_matrices_and_metrics_are_those_of_the_counts(folder):
         assert rows.loc[3, metric] == pytest.approx(trial[metric], abs=1e-12)
 
 
-def test_stages_from_the_trials_own_counts_are_those_of_the_stage_files(folder):
-    """Also beside a trial that still runs, and one from before trials held their counts."""
-    write_made(folder, "table1", made_spec("gd", 7, num_classes=8), hits, stages=3)
-    old = sorted(Path(folder, "trials", "experiment=table1").iterdir())[0]
-    pq.write_table(pq.ParquetFile(old).read().drop_columns(["hits", "totals"]).replace_schema_metadata(None), old)
-    results = analysis.load(folder)
-    assert set(results.counts["trial_id"]) == set(results.trials["trial_id"]) - {old.stem}
-    whole = analysis.load(folder, stage_columns=None)
-    assert whole.stages["trial_id"].nunique() == 7
-    by = ["trial_id", "stage", "task"]
-    other = whole.stages.sort_values(by).reset_index(drop=True)
-    for trial_id in results.counts["trial_id"]:
-        Path(folder, "stages", "experiment=table1", f"{trial_id}.parquet").unlink()
-    one = results.stages.sort_values(by).reset_index(drop=True)
-    pd.testing.assert_frame_equal(one, other[one.columns].astype({"seed": "int64"}), check_categorical=False)
-    for name in ("trial_id", "experiment", "method"):
-        assert isinstance(one[name].dtype, pd.CategoricalDtype)
-
-
 def test_tasks_of_different_sizes_have_curves_of_their_own():
     sizes, right = (1, 3), {(1, 1): 8, (2, 1): 4, (2, 2): 9}
     stages = pd.DataFrame(
@@ -108,7 +89,7 @@ def test_filters_read_only_the_files_of_their_trials(folder, tmp_path):
     results = analysis.load(folder, filters=[("method", "=", "gd+ext"), ("seed", "in", [0, 1])])
     assert len(results.trials) == results.stages["trial_id"].nunique() == 2
     kept = set(results.trials["trial_id"])
-    for file in Path(folder, "samples", "experiment=table1").iterdir():
+    for file in Path(folder, "samples").iterdir():
         if file.stem not in kept:
             file.unlink()
     assert set(results.samples["trial_id"]) == kept
@@ -118,11 +99,9 @@ def test_filters_read_only_the_files_of_their_trials(folder, tmp_path):
 
 
 def test_a_filter_makes_no_finished_trial_a_waiting_one(folder):
-    rows = [{"trial_id": trial, "method": "x"} for trial in analysis.load(folder).trials["trial_id"]]
-    write_ledger(folder, "table1", "storage", rows)
     results = analysis.load(folder, filters=[("method", "=", "gd+ext")])
     assert len(results.trials) == 3
-    assert set(results.expected["state"]) == {"done"}
+    assert set(results.states["state"]) == {"done"}
     assert results.notes == ()
 
 
@@ -143,32 +122,20 @@ def test_a_trial_of_two_experiments_counts_once(folder):
     assert len(analysis.load(folder, experiment="ood-ratio").trials) == 1
 
 
-@pytest.mark.parametrize("stopped", ["a-stopped", "z-stopped"])
-def test_what_a_stopped_experiment_has_of_a_trial_does_not_hide_the_whole(folder, stopped):
-    trial = write_made(folder, stopped, made_spec("gd+ext", 0, num_classes=6), hits, stages=1)
-    results = analysis.load(folder, stage_columns=None)
-    assert results.notes == ()
-    for kind in ("stages", "confusions", "samples"):
-        rows = results.rows(kind, [trial])
-        assert rows["stage"].max() == 3
-        assert set(rows["experiment"]) == {"table1"}
-    assert results.stages.loc[results.stages["trial_id"] == trial, "stage"].max() == 3
-
-
 def test_images_that_changed_under_their_name_are_told(folder):
     for seed, digest in enumerate(("a", "a", "b"), start=3):
         spec = made_spec("gd+ext", seed, num_classes=6)
-        write_made(folder, "table1", spec, hits, inputs=Inputs("same", digest))
+        write_made(folder, "table1", spec, hits, inputs=Fingerprints("same", digest))
     assert analysis.load(folder).notes == (
-        "Trials of stream tinyimages learned from different images under that name (2 kinds, see stream_digest): they "
-        "should not be averaged.",
+        "Trials of stream tinyimages learned from different images under that name (2 kinds, see stream_digest): do "
+        "not average them.",
     )
 
 
 def test_images_that_a_field_cuts_are_no_others(folder):
     for number in (8, 100):  # glyphs are drawn by number
         spec = made_spec("gd", number, num_classes=6, dataset="glyphs", train_per_class=number)
-        write_made(folder, "table1", spec, hits, inputs=Inputs(f"of {number}"))
+        write_made(folder, "table1", spec, hits, inputs=Fingerprints(f"of {number}"))
     assert analysis.load(folder).notes == ()
 
 
@@ -196,24 +163,20 @@ def test_a_half_written_experiment(folder):
     running = made_spec("e2e", 0, num_classes=6)
     failed, waiting = made_spec("lwf", 0, num_classes=6), made_spec("dr", 0, num_classes=6)
     write_made(folder, "table1", running, hits, stages=2)
-    rows = [{"trial_id": spec.trial_id, "method": spec.rules.name} for spec in (running, failed, waiting)]
-    write_ledger(folder, "table1", "storage", rows)
+    select(folder, "table1", [running, failed, waiting])
     write_failure(folder, failed.trial_id, "RuntimeError: no", "log.txt")
-    temporary = Path(folder, "trials", "experiment=table1", ".abc.parquet.123.tmp")
+    temporary = Path(folder, "trials", ".abc.parquet.123.tmp")
     temporary.write_bytes(b"half a file")
     results = analysis.load(folder)
     assert len(results.trials) == 6
     assert results.unfinished == (running.trial_id,)
     assert results.accuracy_matrix(running.trial_id).shape == (2, 2)
-    assert results.expected.set_index("method")["state"].to_dict() == {
-        "e2e": "started",
-        "lwf": "failed",
-        "dr": "waiting",
-    }
+    states = results.states.set_index("trial_id")
+    assert states.loc[[running.trial_id, waiting.trial_id], "state"].tolist() == ["waiting", "waiting"]
+    assert states.loc[failed.trial_id, ["state", "detail"]].tolist() == ["failed", "RuntimeError: no (log.txt)"]
     text = " ".join(results.notes)
-    assert "1 trial is not finished" in text
-    assert "1 trial is not started yet" in text
-    assert "1 trial is failed" not in text
+    assert "1 trial not finished" in text
+    assert "2 trials waiting" in text
     assert "1 trial failed" in text
 
 
@@ -228,28 +191,29 @@ def test_only_stages_so_far(tmp_path):
     "damage", [lambda content: content[:100], lambda content: b"PAR1" + b"x" * (len(content) - 12) + content[-8:]]
 )
 def test_a_damaged_file_is_left_out_and_named(folder, damage):
-    bad = sorted(Path(folder, "trials", "experiment=table1").iterdir())[0]
+    bad = sorted(Path(folder, "trials").iterdir())[0]
     bad.write_bytes(damage(bad.read_bytes()))
     results = analysis.load(folder)
     assert len(results.trials) == 5
     assert any(f"1 file cannot be read and is left out: {bad}" in note for note in results.notes)
 
 
-def test_columns_of_a_newer_version_are_kept_and_told(folder):
-    file = sorted(Path(folder, "trials", "experiment=table1").iterdir())[0]
+def test_columns_of_a_newer_version_are_kept_and_named(folder):
+    file = sorted(Path(folder, "trials").iterdir())[0]
     table = pq.ParquetFile(file).read()
     pq.write_table(table.append_column("optimiser", pa.array(["adam"])), file)
     results = analysis.load(folder)
     assert results.trials["optimiser"].notna().sum() == 1
-    assert any("columns that this version does not know" in note and "optimiser" in note for note in results.notes)
+    assert any("that this version does not know" in note and "optimiser" in note for note in results.notes)
 
 
-def test_trials_from_before_a_field_have_its_old_value(folder):
-    old, older = sorted(Path(folder, "trials", "experiment=table1").iterdir())[:2]
-    for file in (old, older):
-        pq.write_table(pq.ParquetFile(file).read().drop_columns("precision").replace_schema_metadata(None), file)
+def test_trials_from_before_a_field_have_its_default(folder):
+    for file in sorted(Path(folder, "trials").iterdir())[:2]:
+        pq.write_table(pq.ParquetFile(file).read().drop_columns(["precision", "batch_size", "method_ensemble"]), file)
     results = analysis.load(folder)
     assert set(results.trials["precision"]) == {"float32"}
+    assert results.trials["batch_size"].tolist() == [128] * 6
+    assert results.trials["method_ensemble"].dtype == bool
     assert len(analysis.load(folder, filters=[("precision", "=", "float32")]).trials) == 6
     assert len(analysis.load(folder, filters=[("precision", "=", "bfloat16")]).trials) == 0
     with pytest.raises(UserError, match="column of a filter 'precison' does not exist; did you mean 'precision'?"):
@@ -262,43 +226,57 @@ def test_collapsed_trials_are_flagged_and_kept(folder):
     trial = write_made(folder, "table1", made_spec("lwf", 0, num_classes=6), lambda s, r: 16)
     trials = analysis.load(folder).trials
     assert trials.loc[trials["collapsed"], "trial_id"].tolist() == [trial]
-    for file in Path(folder, "trials", "experiment=table1").iterdir():  # as older versions wrote them
-        pq.write_table(pq.ParquetFile(file).read().drop_columns("final_accuracy").replace_schema_metadata(None), file)
-    older = analysis.load(folder).trials
-    assert older.loc[older["collapsed"], "trial_id"].tolist() == [trial]
 
 
-def test_rows_come_from_the_metadata_as_from_the_columns(folder, monkeypatch):
-    found, real = [], files._from_metadata
-    monkeypatch.setattr(files, "_from_metadata", lambda contents: found.append(real(contents)) or found[-1])
-    results = analysis.load(folder)
-    quick = results.trials
-    assert sum(len(table) for table in found) == 6
-    assert "stages" not in vars(results)  # not read before they are asked for
-    monkeypatch.setattr(files, "_from_metadata", lambda contents: None)
-    slow = analysis.load(folder).trials
-    pd.testing.assert_frame_equal(quick, slow)
-
-
-def test_a_trial_file_without_the_row_in_its_metadata_is_read_all_the_same(folder):
-    whole = analysis.load(folder).trials
-    path = sorted(Path(folder, "trials", "experiment=table1").iterdir())[0]
-    pq.write_table(pq.ParquetFile(path).read().replace_schema_metadata(None), path)
-    pd.testing.assert_frame_equal(analysis.load(folder).trials, whole)
-
-
-def test_runs_of_one_experiment_are_joined(folder):
-    for storage, names in (("old", ("one", "both")), ("new", ("both", "two")), ("new", ("both", "two"))):
-        write_ledger(folder, "table1", storage, [{"trial_id": name} for name in names], f"gd-ray run to {storage}")
-    found = analysis.load(folder)
+def test_runs_of_one_experiment_are_joined(tmp_path):
+    one, both, two = (made_spec("gd", seed) for seed in range(3))
+    for storage, specs in (("old", (one, both)), ("new", (both, two)), ("new", (both, two))):
+        select(str(tmp_path), "table1", specs, storage=storage, command=f"gd-ray run to {storage}")
+    found = analysis.load(str(tmp_path))
     assert found.commands == {"table1": ("gd-ray run to old", "gd-ray run to new")}
     assert found.storage == ("old", "new")
-    assert found.expected["trial_id"].tolist() == ["one", "both", "two"]
+    assert found.states["trial_id"].tolist() == [one.trial_id, both.trial_id, two.trial_id]
+    assert found.experiments == {"table1": (one.trial_id, both.trial_id, two.trial_id)}
+
+
+def test_packed_results_are_the_same(folder):
+    write_made(folder, "table1", made_spec("gd", 7, num_classes=8), hits, stages=3)
+    before = analysis.load(folder, stage_columns=None)
+    frames = {name: getattr(before, name) for name in ("trials", "stages", "confusions", "samples", "curves")}
+    assert pack(folder) == dict.fromkeys(("trials", "stages", "confusions", "samples"), 6)
+    after = analysis.load(folder, stage_columns=None)
+    for name, frame in frames.items():
+        by = [column for column in ("trial_id", "stage", "task", "true_class", "position") if column in frame]
+        pair = (f.astype({"trial_id": str}) for f in (frame, getattr(after, name)))
+        one, other = (f.sort_values(by, kind="stable").reset_index(drop=True) for f in pair)
+        pd.testing.assert_frame_equal(one, other[one.columns], check_categorical=False)
+    assert after.notes == before.notes
+
+
+def test_stages_have_the_fields_that_vary(folder):
+    write_made(folder, "table1", made_spec("gd", 0, num_classes=6, batch_size=64), hits)
+    stages = analysis.load(folder).stages
+    assert stages.groupby("method", observed=True)["batch_size"].unique().map(list).to_dict() == {
+        "baseline": [128],
+        "gd+ext": [128],
+        "gd": [64],
+    }
+    assert "learning_rate" not in stages
+
+
+def test_every_loss_is_a_column(folder):
+    spec = made_spec("gd", 9, num_classes=6)
+    stages = [replace(made_stage(spec, k, hits), losses={"model cls": 0.5, "head align": 0.1 * k}) for k in (1, 2, 3)]
+    write_stages(folder, spec, stages)
+    write_trial(folder, TrialResult(spec, tuple(stages)), device="cpu", threads=1)
+    rows = analysis.load(folder, stage_columns=["loss_head_align"]).stages
+    assert rows.loc[rows["trial_id"] == spec.trial_id, "loss_head_align"].max() == pytest.approx(0.3)
+    assert rows.loc[rows["trial_id"] != spec.trial_id, "loss_head_align"].isna().all()
 
 
 def test_a_file_that_does_not_open_is_no_damaged_one(folder):
     """It may be as good as ever: reading ends with a sentence, instead of advice to delete it."""
-    path = sorted(Path(folder, "trials", "experiment=table1").iterdir())[0]
+    path = sorted(Path(folder, "trials").iterdir())[0]
     path.unlink()
     path.mkdir()
     with pytest.raises(UserError, match=r"cannot be opened \(Is a directory\)") as error:
@@ -307,59 +285,20 @@ def test_a_file_that_does_not_open_is_no_damaged_one(folder):
     assert "elete" not in str(error.value)
 
 
-def test_the_cache_knows_what_changed(folder, monkeypatch):
-    load = partial(analysis.load, folder, stage_columns=None)
-    plain = load()
-    monkeypatch.setattr(cached, "LEAST", 1)
-    first = load()
-    assert len(first.stages) == len(plain.stages)
-    assert {path.name.split("-")[0] for path in Path(folder, ".cache").iterdir()} == {"trials", "stages"}
-    changed = sorted(Path(folder, "stages", "experiment=table1").iterdir())[0]
-    gone = sorted(Path(folder, "stages", "experiment=table1").iterdir())[1]
-    reads, read = [], files._read
-
-    def counted(results, others, *rest):
-        reads.extend(others)
-        return read(results, others, *rest)
-
-    monkeypatch.setattr(files, "_read", counted)
-    second = load()
-    assert len(second.stages) == len(plain.stages)
-    assert reads == []
-    for one, other in ((plain, first), (first, second)):
-        for name in ("trials", "stages"):
-            a, b = (getattr(each, name).sort_values(["trial_id"], kind="stable") for each in (one, other))
-            pd.testing.assert_frame_equal(a.reset_index(drop=True), b[a.columns].reset_index(drop=True))
-    seed = int(plain.trials.set_index("trial_id").loc[changed.stem, "seed"])
-    method = plain.trials.set_index("trial_id").loc[changed.stem, "method"]
-    write_made(folder, "table1", made_spec(method, seed, num_classes=6), lambda s, r: 1)
-    gone.unlink()
-    third = load()
-    assert set(third.stages.loc[third.stages["trial_id"] == changed.stem, "hits"]) == {1}
-    assert {(Path(file.path).parts[-3], file.trial_id) for file in reads} == {
-        ("trials", changed.stem),
-        ("stages", changed.stem),
-    }
-    assert gone.stem not in set(third.stages["trial_id"])
-    for file in Path(folder, ".cache").iterdir():
-        file.write_bytes(b"damaged")
-    assert len(load().trials) == 6
-
-
 def test_import_is_light_and_fast():
     code = (
-        "import time, sys; start = time.perf_counter(); import analysis; "
-        "print(time.perf_counter() - start, [m for m in ('torch', 'ray', 'trials') if m in sys.modules])"
+        "import time, sys; start = time.process_time(); import analysis; "
+        "print(time.process_time() - start, [m for m in ('torch', 'ray', 'trials') if m in sys.modules])"
     )
     runs = [
         subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
         for _ in range(3)
     ]
     assert all(run.split(" ", 1)[1].strip() == "[]" for run in runs)
-    assert min(float(run.split(" ", 1)[0]) for run in runs) < 1.5  # the least: others may use the machine too
+    assert min(float(run.split(" ", 1)[0]) for run in runs) < 1.5
 
 
-@pytest.mark.parametrize("module", ["report", "tables", "figures", "statistics"])
+@pytest.mark.parametrize("module", ["report", "tables", "figures", "stats", "summary"])
 def test_no_module_loads_torch_or_ray(module):
     code = f"import sys, analysis.{module}; print([m for m in ('torch', 'ray', 'trials') if m in sys.modules])"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout

@@ -2,8 +2,8 @@
 
 import pytest
 
-from analysis.published import PRINTED, TABLES
-from gd_ray.methods import TABLES as ROWS
+from analysis.published import PUBLISHED, TABLES
+from gd_ray.paper import TABLES as ROWS
 
 # Sum of means and sum of standard deviations of each column, ten rows each.
 COLUMNS = {
@@ -51,7 +51,7 @@ def test_every_row_of_every_table_is_there_and_tables_agree():
         assert {key[2] for key in TABLES[number]} == set(rows)
     for table in TABLES.values():
         for key, cell in table.items():
-            assert PRINTED[key] == cell  # rows that tables share are printed alike
+            assert PUBLISHED[key] == cell  # rows that tables share are printed alike
 
 
 # Relative improvements that "Comparison of methods" of Section 4.2 states for ImageNet with task size 5.
@@ -70,6 +70,6 @@ CLAIMS = (
 def test_the_claims_of_the_text_follow_from_the_table():
     # Both sides are rounded to 0.1: the ratio of two printed means can be off by as much.
     for metric, first, second, percent in CLAIMS:
-        better, worse = (PRINTED["imagenet32", 5, name, metric].mean for name in (first, second))
+        better, worse = (PUBLISHED["imagenet32", 5, name, metric].mean for name in (first, second))
         slack = 100 * (0.05 / worse + better * 0.05 / worse**2) + 0.05
         assert 100 * abs(better - worse) / worse == pytest.approx(percent, abs=slack)

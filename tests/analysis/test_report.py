@@ -13,23 +13,25 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from made import made_spec, write_made
 from matplotlib.image import imread
 
 import analysis
 from analysis import report
-from analysis.figures import all_pictures
-from analysis.settings import settings
+from analysis.aggregate import settings
+from analysis.figures import all_figures
+from analysis.figures.single_trial import confusion_matrix
+from analysis.report import write as report_write
 from analysis.streams import stream_finder
-from analysis.trial_figures import confusion_matrix
 from gd_ray.data.pixels import Statistics
 from gd_ray.errors import Unreachable, UserError
-from gd_ray.methods import TABLES, Method
+from gd_ray.methods import Method
+from gd_ray.paper import TABLES
 from gd_ray.spec import TrialSpec
+from gd_ray.store import write_class_names, write_failure
 from gd_ray.wild.manifest import Manifest, Shard
 from gd_ray.wild.stream import WildStream, image_column
+from tests.helpers.made import made_spec, select, write_made
 from trials.cli import main
-from trials.ledger import write_class_names, write_failure, write_ledger
 
 NASTY = Method(name="<i>x</i>", title='<img src=x onerror="alert(1)">', previous="local")
 BROWSER = next(
@@ -49,7 +51,7 @@ def write_stream(folder, groups=(60, 60, 80)):
     crcs = tuple(zlib.crc32(part.data) for part in parts)
     shard = Shard("0.parquet", len(images), (folder / "0.parquet").stat().st_size, groups, crcs)
     one = (0.5, 0.5, 0.5)
-    manifest = Manifest(len(images), (shard,), "made", 0, Statistics(one, one), 0, {}, 0, ())
+    manifest = Manifest(32, len(images), (shard,), "made", 0, Statistics(one, one), 0, {}, 0, ())
     (folder / "manifest.json").write_text(manifest.to_json())
 
 
@@ -75,12 +77,8 @@ def folder(tmp_path_factory):
             spec = made_spec("gd+ext", seed, **{**base, "stream": f"imagenet2011-distance-{distance}"})
             write_made(results, "distance", spec, right(-distance, seed))
     running, failed = made_spec("gd", 7, **base), made_spec("gd", 8, **base)
-    write_made(results, "table1", running, right(0, 0), stages=2)
-    rows = [
-        {"trial_id": s.trial_id, "method": "gd", "dataset": "glyphs", "task_size": 2, "seed": s.seed}
-        for s in (running, failed)
-    ]
-    write_ledger(results, "table1", storage, rows)
+    write_made(results, "table1", running, right(0, 0), stages=2, storage=storage)
+    select(results, "table1", [running, failed], storage=storage)
     write_failure(results, failed.trial_id, "ValueError: <b>bad</b>", "error.txt")
     write_class_names(results, "glyphs", ["<u>A</u>", *"BCDEFGH"])
     return Path(results)
@@ -150,14 +148,14 @@ def test_nothing_comes_from_outside(made):
 def test_names_with_markup_are_shown_and_not_obeyed(made):
     text, _ = made
     assert "<img src=x" not in text
-    assert "&lt;img src=x onerror=&quot;alert(1)&quot;&gt;" in text
+    assert "&lt;img src=x onerror=&#34;alert(1)&#34;&gt;" in text
     assert "ValueError: &lt;b&gt;bad&lt;/b&gt;" in text
     assert "<b>bad" not in text
 
 
 def test_what_is_unfinished_or_failed_is_told(made):
     text, _ = made
-    assert "1 trial is not finished" in text
+    assert "1 trial not finished" in text
     assert "1 trial failed" in text
     assert "after stage 2" in text
 
@@ -166,7 +164,7 @@ def test_files_beside_the_report(folder, made):
     names = {path.name for path in (folder / "figures").iterdir()}
     wanted = (
         *("incremental-glyphs-2", "improvement-glyphs", "ood-ratio-glyphs", "distance-glyphs", "paired-glyphs"),
-        *("accuracy-glyphs", "confusion-glyphs", "confidence-glyphs", "samples-glyphs"),
+        *("accuracy-glyphs", "confusion-glyphs", "scores-glyphs", "samples-glyphs"),
     )
     assert names >= {f"{name}.{kind}" for name in wanted for kind in ("svg", "png")}
     assert imread(folder / "figures" / "improvement-glyphs.png").std() > 0.01
@@ -178,7 +176,7 @@ def test_files_beside_the_report(folder, made):
 def test_figures_show_the_numbers(folder):
     results = analysis.load(str(folder))
     (setting,) = settings(results)
-    pictures = {shown.name: shown for shown in all_pictures(results, setting, lambda *_: None)}
+    pictures = {shown.name: shown for shown in all_figures(results, setting, lambda *_: None)}
     assert "samples-glyphs" not in pictures  # no stream at hand
     axes = pictures["incremental-glyphs-2"].figure.axes[0]
     line = next(line for line in axes.lines if line.get_label() == "GD")
@@ -215,7 +213,7 @@ def test_each_setting_is_named_in_figures_and_files(tmp_path):
 
 
 def test_reports_in_one_folder_keep_out_of_each_others_way(tmp_path, monkeypatch):
-    monkeypatch.setattr(report, "_pictures", lambda *_: {})  # drawing takes seconds
+    monkeypatch.setattr(report_write, "_figures", lambda *_: {})  # drawing takes seconds
     for name in ("one", "two"):
         for method in ("gd", "baseline"):
             write_made(str(tmp_path / name), "x", made_spec(method, 0), right(0, 0))
@@ -238,17 +236,17 @@ def test_confusion_matrix_in_the_order_learned():
 
 def test_streams_are_found_by_name(folder):
     results = analysis.load(str(folder))
-    address = f"{results.storage[0]}/streams/glyphs-200"
+    address = f"{next(path for path in results.storage if path != 'storage')}/streams/glyphs-200"
     name, other = "glyphs:200", "imagenet2011-distance-1"
     found = [stream_finder(results, {})(name, 200), stream_finder(results, {other: address})(other, 200)]
     assert all(isinstance(stream, WildStream) and stream.address == address for stream in found)
     assert stream_finder(results, {})("nowhere", 1) is None
     assert stream_finder(results, {})(name, 201) is None  # another stream of the same name
-    with pytest.raises(UserError, match="--stream glyphs:200=nowhere holds no prepared stream"):
+    with pytest.raises(UserError, match="--stream glyphs:200=nowhere is not a prepared stream"):
         stream_finder(results, {name: "nowhere"})(name, 1)
-    with pytest.raises(UserError, match="has 200 images, but trials took image 200; name the stream"):
+    with pytest.raises(UserError, match="has 200 images, but trials took image 200; give the stream"):
         stream_finder(results, {name: address})(name, 201)
-    with pytest.raises(UserError, match="--stream wild=nowhere is a stream of no trial here; they have glyphs:200"):
+    with pytest.raises(UserError, match="--stream wild=nowhere is not a stream of these trials; they have glyphs:200"):
         stream_finder(results, {"wild": "nowhere"})
 
 
@@ -256,21 +254,21 @@ def test_how_to_reproduce_tells_what_was_typed(tmp_path):
     write_made(str(tmp_path), "mine", made_spec("gd", 0), right(0, 0))
     path, _ = report.write_report(str(tmp_path))
     assert f"gd-ray run mine --results {tmp_path}" in path.read_text()
-    assert "What was typed for mine is not known here" in path.read_text()
+    assert "The command lines of mine are not recorded" in path.read_text()
     for command in ("gd-ray run mine.yaml --set seed=0", "gd-ray run mine.yaml", "gd-ray run mine.yaml"):
-        write_ledger(str(tmp_path), "mine", "storage", [], command)
+        select(str(tmp_path), "mine", [made_spec("gd", 0)], command=command)
     path, results = report.write_report(str(tmp_path))
     assert results.commands == {"mine": ("gd-ray run mine.yaml --set seed=0", "gd-ray run mine.yaml")}
     assert "gd-ray run mine.yaml --set seed=0\n" in path.read_text()
-    assert "not known here" not in path.read_text()
+    assert "not recorded" not in path.read_text()
     write_made(str(tmp_path), "older", made_spec("gd", 1), right(0, 0))
     text = report.write_report(str(tmp_path))[0].read_text()
-    assert "What was typed for older is not known here" in text
+    assert "The command lines of older are not recorded" in text
     assert f"gd-ray run mine.yaml\ngd-ray run older --results {tmp_path}\n" in text
 
 
 def test_files_of_an_earlier_report_go_and_others_stay(tmp_path, monkeypatch):
-    monkeypatch.setattr(report, "_pictures", lambda *_: {})  # drawing takes seconds
+    monkeypatch.setattr(report_write, "_figures", lambda *_: {})  # drawing takes seconds
     for method in ("gd", "baseline"):
         write_made(str(tmp_path), "x", made_spec(method, 0), right(0, 0))
     report.write_report(str(tmp_path))
@@ -284,7 +282,7 @@ def test_files_of_an_earlier_report_go_and_others_stay(tmp_path, monkeypatch):
 
 
 def test_both_conventions_have_verdicts(tmp_path, monkeypatch):
-    monkeypatch.setattr(report, "_pictures", lambda *_: {})  # drawing takes seconds
+    monkeypatch.setattr(report_write, "_figures", lambda *_: {})  # drawing takes seconds
     for convention in ("paper", "released"):
         for method, seed in product(("gd", "baseline"), range(2)):
             spec = TrialSpec(method=method, seed=seed, task_size=20, convention=convention)
@@ -297,7 +295,7 @@ def test_both_conventions_have_verdicts(tmp_path, monkeypatch):
 
 def test_samples_that_cannot_be_read_are_told(tmp_path):
     trial = write_made(str(tmp_path), "x", made_spec("gd+ext", 0), right(0, 0))
-    file = tmp_path / "samples" / "experiment=x" / f"{trial}.parquet"
+    file = tmp_path / "samples" / f"{trial}.parquet"
     file.write_bytes(b"PAR1")
     text = report.write_report(str(tmp_path))[0].read_text()
     assert f"1 file cannot be read and is left out: {file}" in text
@@ -306,7 +304,6 @@ def test_samples_that_cannot_be_read_are_told(tmp_path):
 def test_watching_ends_with_the_experiment(tmp_path):
     spec = made_spec("gd", 0)
     write_made(str(tmp_path), "x", spec, right(0, 0), stages=1)
-    write_ledger(str(tmp_path), "x", "storage", [{"trial_id": spec.trial_id, "method": "gd"}])
     refreshes = []
 
     def write(refresh):
@@ -345,10 +342,10 @@ def test_the_command(folder, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (("nowhere",), "results 'nowhere' is no folder"),
+        (("nowhere",), "results 'nowhere' is not a folder"),
         ((".",), "results '.' holds no results"),
         ((".", "--every", "0"), "--every 0 must be at least 1 second"),
-        ((".", "--stream", "x"), "--stream 'x' is not of the form name=folder"),
+        ((".", "--stream", "x"), "--stream: expected name=folder, got 'x'"),
     ],
 )
 def test_mistakes_are_one_sentence(arguments, says, tmp_path, monkeypatch, capsys):

@@ -1,11 +1,10 @@
-"""Analysis of 10,000 made trials of 20 stages, a file each as trials write them: seconds to load, to fill all tables.
+"""Analysis of made trials of 20 stages: 1,000 in files of their own, 10,000 packed. Seconds to load and fill tables.
 
-The trials are those of a hundred seeds: ten methods of Table 1 at ten learning rates. The measured process does
-nothing else; its peak memory is the system's count. The results (100 MB) are made in the folder given as the only
-argument and kept there, or removed at the end.
+The trials are ten methods of Table 1 with a hundred seeds, at ten learning rates for the packed ones. The measured
+process does nothing else; its peak memory is the system's count. The results (200 MB) are made in the folder given as
+the only argument and kept there, or removed at the end.
 """
 
-import json
 import resource
 import shutil
 import subprocess
@@ -16,64 +15,54 @@ from time import perf_counter
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
-
-from gd_ray.results import ROW
-
-sys.path.insert(0, str(Path(__file__).parent.parent / "analysis"))
 
 SEEDS, RATES, TASK_SIZE = 100, 10, 5
+KINDS = ("trials", "stages")
 
 
-def make(folder: Path) -> None:
-    """Writes one trial of each method through the real writer, then copies of it with other seeds, rates and counts."""
-    from made import write_made
-
-    from gd_ray.methods import TABLES
+def make(folder: Path, rates: int) -> None:
+    """Write one trial of each method through the store, then copies of it with other seeds, rates and counts."""
+    from gd_ray.paper import TABLES
     from gd_ray.spec import TrialSpec
-    from trials.results import file_of, write_atomically
+    from gd_ray.store import read_rows
+    from gd_ray.table_files import write_table
+    from tests.helpers.made import select, write_made
 
     rng = np.random.default_rng(0)
+    specs = []
     for method in TABLES[1]:
-        scratch = folder / "scratch"
-        spec = TrialSpec(method=method, task_size=TASK_SIZE)
-        trial = write_made(str(scratch), "made", spec, lambda s, r: 60)
-        pattern = {kind: pq.ParquetFile(scratch / f"{kind}/experiment=made/{trial}.parquet").read() for kind in KINDS}
-        for copy in range(SEEDS * RATES):
-            name = f"{method.replace('+', '-')}-{copy}"
-            values = {"seed": copy % SEEDS, "learning_rate": 0.01 * (1 + copy // SEEDS)}
-            hits = rng.integers(30, 90, len(pattern["stages"])).tolist()
-            for kind, table in pattern.items():
-                changed = values | {"trial_id": name}
-                if kind == "stages":
-                    changed["hits"] = hits
-                else:
-                    changed |= {"acc": rng.uniform(0.5, 0.7), "fgt_paper": rng.uniform(0, 0.2), "hits": [hits]}
-                made = _replaced(table, changed)
-                row = made.drop_columns(["trial_id"]).to_pylist()[0] if kind == "trials" else None
-                metadata = {ROW: json.dumps(row)} if row else None
-                write_atomically(made, file_of(str(folder), kind, "made", name), metadata)
+        scratch = str(folder / "scratch")
+        write_made(scratch, "made", TrialSpec(method=method, task_size=TASK_SIZE), lambda s, r: 60)
+        pattern = {kind: read_rows(scratch, kind)[0] for kind in KINDS}
         shutil.rmtree(scratch)
-
-
-KINDS = ("trials", "stages")
+        for copy in range(SEEDS * rates):
+            values = {"seed": copy % SEEDS, "learning_rate": 0.01 * (1 + copy // SEEDS)}
+            spec = TrialSpec(method=method, task_size=TASK_SIZE, **values)
+            specs.append(spec)
+            changed = {
+                "trials": values | {"acc": rng.uniform(0.5, 0.7), "fgt_paper": rng.uniform(0, 0.2)},
+                "stages": {"hits": rng.integers(30, 90, len(pattern["stages"])).tolist()},
+            }
+            for kind, table in pattern.items():
+                row = _replaced(table, {"trial_id": spec.trial_id, **changed[kind]})
+                write_table(str(folder), kind, spec.trial_id, row)
+    select(str(folder), "made", specs)
 
 
 def _replaced(table: pa.Table, values: dict[str, object]) -> pa.Table:
     for name, value in values.items():
         index = table.schema.get_field_index(name)
-        if index >= 0:
-            kind = table.schema.field(name).type
-            column = pa.array(value if isinstance(value, list) else [value] * len(table), kind)
-            table = table.set_column(index, table.schema.field(name), column)
+        kind = pa.string() if name == "trial_id" else table.schema.field(name).type
+        column = pa.array(value if isinstance(value, list) else [value] * len(table), kind)
+        table = table.set_column(index, name, column)
     return table
 
 
 def measure(folder: str) -> None:
     """In a process of its own."""
     import analysis
+    from analysis.aggregate import settings
     from analysis.formats import grids
-    from analysis.settings import settings
     from analysis.tables import all_tables, gap_closed
 
     started = perf_counter()
@@ -83,7 +72,7 @@ def measure(folder: str) -> None:
     loaded = perf_counter()
     print(
         f"load: {loaded - started:.1f} s, of it {trials:.1f} s for {len(results.trials)} trials and the rest for "
-        f"{rows} rows of stages; under 5 s",
+        f"{rows} rows of stages; under 2 s",
         flush=True,
     )
     found = settings(results)
@@ -101,15 +90,20 @@ def main() -> None:
     if len(sys.argv) == 3 and sys.argv[1] == "measure":
         measure(sys.argv[2])
         return
+    from gd_ray.store import pack
+
     folder = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(tempfile.mkdtemp())
-    if not (folder / "trials").exists():
-        started = perf_counter()
-        make(folder)
-        print(f"made in {perf_counter() - started:.0f} s", flush=True)
-    shutil.rmtree(folder / ".cache", ignore_errors=True)
-    for name in ("the first time", "again, from the cache of the first"):
-        print(f"{name}:", flush=True)
-        subprocess.run([sys.executable, __file__, "measure", str(folder)], check=True)
+    for name, rates in (("unpacked", 1), ("packed", RATES)):
+        if not (folder / name / "trials").exists():
+            started = perf_counter()
+            make(folder / name, rates)
+            print(f"{SEEDS * rates * 10} trials made in {perf_counter() - started:.0f} s", flush=True)
+    started = perf_counter()
+    pack(str(folder / "packed"))
+    print(f"packed in {perf_counter() - started:.0f} s", flush=True)
+    for title, name in (("a file each", "unpacked"), ("packed", "packed")):
+        print(f"{title}:", flush=True)
+        subprocess.run([sys.executable, __file__, "measure", str(folder / name)], check=True)
     if len(sys.argv) == 1:
         shutil.rmtree(folder)
 

@@ -19,8 +19,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from PIL import Image
 
-from gd_ray.wild.on_ray import start_ray
-from gd_ray.wild.prepare import prepare
+from gd_ray.ray_utils import start_ray
+from gd_ray.wild.shuffle import prepare_stream
 
 NICENESS = 15
 IMAGES = 60_000
@@ -75,7 +75,7 @@ def write_jpegs(folder: Path) -> None:
 def prepared(folder: Path, out: Path) -> tuple[float, int]:
     """Seconds to prepare the folder as a stream, and its images."""
     started = perf_counter()
-    images = len(prepare(str(folder), str(out)).stream)
+    images = len(prepare_stream(str(folder), str(out)).stream)
     seconds = perf_counter() - started
     shutil.rmtree(out)
     return seconds, images

@@ -24,12 +24,12 @@ from time import perf_counter
 import ray
 from rich.console import Console
 
+from gd_ray.ray_utils import start_ray
 from gd_ray.spec import TrialSpec
-from gd_ray.wild.on_ray import start_ray
 from trials.experiments import small_spec
-from trials.options import Cluster
+from trials.registry import DataLocations
+from trials.resources import Cluster
 from trials.runner import run_experiment
-from trials.sources import Places
 
 TRIALS = 5
 ROUNDS = 2
@@ -43,11 +43,11 @@ torch.set_num_threads(1)
 os.nice(15)
 from bench_runner import TRIALS, spec_of
 from gd_ray.trial import run_trial
-from trials.sources import Places
-places = Places(storage=sys.argv[2])
+from trials.registry import DataLocations
+locations = DataLocations(storage=sys.argv[2])
 specs = [spec_of(sys.argv[1], seed) for seed in range(TRIALS + 1)]  # the last one keeps the core busy to the end
-data = places.load_data(specs[0].dataset, specs[0].train_per_class, specs[0].test_per_class)
-stream = places.open_stream(specs[0].stream) if specs[0].rules.external else None
+data = locations.load_data(specs[0].dataset, specs[0].train_per_class, specs[0].test_per_class)
+stream = locations.open_stream(specs[0].stream) if specs[0].method.external else None
 for spec in specs:
     run_trial(spec, data, stream)
     print(time.time(), flush=True)
@@ -64,7 +64,7 @@ def seconds_between_ends(method: str, folder: Path, storage: Path) -> tuple[list
     command = [sys.executable, "-c", BARE, method, str(storage)]
     bare = subprocess.Popen(command, cwd=Path(__file__).parent, stdout=subprocess.PIPE, text=True)
     seconds_on_tune([spec_of(method, seed) for seed in range(TRIALS)], folder, storage)
-    ends_on_tune = sorted(path.stat().st_mtime for path in folder.glob("trials/*/*.parquet"))
+    ends_on_tune = sorted(path.stat().st_mtime for path in folder.glob("trials/*.parquet"))
     assert bare.stdout is not None
     ends_bare = [float(bare.stdout.readline()) for _ in range(TRIALS)]
     bare.kill()
@@ -109,7 +109,7 @@ def two_at_once(method: str, folder: Path, storage: Path) -> None:
         f"{2 * one / two:.2f} times the images per second; at least 1.7.",
         flush=True,
     )
-    if specs[0].rules.external:
+    if specs[0].method.external:
         pooled = seconds_on_tune(specs, folder / f"{method}-pooled", storage, scorers=1)
         print(
             f"{method}: with a Ray Data actor for each {pooled:.1f} s: "
@@ -125,8 +125,8 @@ def main() -> None:
         storage = folder / "storage"
         for method in sys.argv[1:] or ("baseline", "gd+ext"):
             spec = spec_of(method, 0)
-            if spec.rules.external:  # the stream is made once, before any clock runs
-                Places(storage=str(storage)).open_stream(spec.stream)
+            if spec.method.external:  # the stream is made once, before any clock runs
+                DataLocations(storage=str(storage)).open_stream(spec.stream)
                 ray.shutdown()  # making it started a Ray with every CPU
             overhead(method, folder, storage)
             two_at_once(method, folder, storage)

@@ -20,18 +20,19 @@ from PIL import Image
 from torch.utils.data import DataLoader, Dataset
 from torchvision import transforms
 
-from gd_ray.allocator import keep_freed_memory
 from gd_ray.conventions import CONVENTIONS
+from gd_ray.data.augmentation import normalize
 from gd_ray.data.glyphs import STATISTICS, wild_glyphs
-from gd_ray.data.loader import normalised
-from gd_ray.inference import BATCH
+from gd_ray.evaluation import BATCH
+from gd_ray.malloc import keep_freed_memory
 from gd_ray.methods import METHODS
-from gd_ray.network import WideResNet
+from gd_ray.networks.classifier import Classifier, new_classifier
+from gd_ray.ray_utils import start_ray
 from gd_ray.seeding import Purpose, generator
-from gd_ray.wild.on_ray import start_ray
-from gd_ray.wild.prepare import prepare
 from gd_ray.wild.ray_scoring import ScorerPool, ray_scorer
 from gd_ray.wild.sampling import plan_sampling
+from gd_ray.wild.scoring import ScoringJob
+from gd_ray.wild.shuffle import prepare_stream
 from gd_ray.wild.stream import WildStream, Window
 
 NICENESS = 15
@@ -41,17 +42,17 @@ COMPARED = 200_000
 SKIPPED = 4_900  # the out-of-distribution share of 7,000 images is never scored
 
 
-def network() -> WideResNet:
-    return WideResNet(10, 1, 0.0, CLASSES, generator(0, 1, Purpose.INITIALISATION)).eval()
+def network() -> Classifier:
+    return new_classifier("wrn-10-1", 0.0, CLASSES, generator(0, 1, Purpose.INITIALISATION)).eval()
 
 
 def forward_only(images: int, start: "multiprocessing.synchronize.Barrier", seconds: "multiprocessing.Queue") -> None:
-    """A bare process: nothing but forward passes over normalised images that are in memory already."""
+    """A bare process: nothing but forward passes over normalize images that are in memory already."""
     os.nice(NICENESS)
     keep_freed_memory()  # as the scorers do; without it a third of the time is lost
     torch.set_num_threads(1)
     model = network()
-    batches = [normalised(torch.from_numpy(wild_glyphs(BATCH, BATCH * k)), STATISTICS) for k in range(4)]
+    batches = [normalize(torch.from_numpy(wild_glyphs(BATCH, BATCH * k)), STATISTICS) for k in range(4)]
     with torch.inference_mode():
         model(batches[0])
         start.wait()
@@ -130,7 +131,8 @@ def score(stream: WildStream, length: int) -> tuple[float, float]:
     window = Window(0, length, len(stream))
     with Memory() as memory:
         started = perf_counter()
-        ray_scorer(ScorerPool(scorers=2))(network(), STATISTICS, stream, window, plan, lambda _: None)
+        job = ScoringJob(network(), STATISTICS, stream, window, plan)
+        ray_scorer(ScorerPool(scorers=2))(job, lambda _: None)
         seconds = perf_counter() - started
     return seconds, memory.peak / 1e9
 
@@ -141,7 +143,7 @@ def main() -> None:
     start_ray(num_cpus=2)
     if not (out / "manifest.json").exists():
         started = perf_counter()
-        prepare(f"glyphs:{LENGTHS[-1]}", str(out))
+        prepare_stream(f"glyphs:{LENGTHS[-1]}", str(out))
         size = sum(file.stat().st_size for file in out.iterdir()) / 1e9
         print(f"prepare glyphs:{LENGTHS[-1]}: {perf_counter() - started:.0f} s, {size:.2f} GB")
     stream = WildStream.open(str(out))

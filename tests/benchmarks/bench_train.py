@@ -25,16 +25,19 @@ from roofline import counted, expected_on_a100
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from gd_ray.allocator import keep_freed_memory
-from gd_ray.data.loader import augmented, batches, draw_augmentation, normalised
+sys.path.insert(0, str(Path(__file__).parents[2]))  # run as a script
+
+from gd_ray.conventions import CONVENTIONS
+from gd_ray.data.augmentation import augment, normalize, sample_augmentation, shuffled_batches
 from gd_ray.data.pixels import Statistics
 from gd_ray.evaluation import confusion_counts
-from gd_ray.network import WideResNet, grown, specialised
+from gd_ray.learner import Stage
+from gd_ray.learners.distillation import Distillation
+from gd_ray.malloc import keep_freed_memory
+from gd_ray.networks.classifier import Classifier, expand_head, new_classifier, with_new_head
 from gd_ray.objective import ModelObjective, model_terms, task_labels, teacher_terms
-from gd_ray.progress import silent
 from gd_ray.spec import TrialSpec
-from gd_ray.stage import Stage, StageData
-from gd_ray.training import Pool
+from tests.helpers.stages import make_stage
 
 TASK, BATCH, STAGES, SHARE = 10, 128, 10, 20
 EPOCHS = (10, 9, 1)
@@ -81,16 +84,16 @@ class Setup:
         return torch.randint(0, 256, (len(self.test_labels), 32, 32, 3), dtype=torch.uint8, generator=numbers())
 
     @cached_property
-    def previous(self) -> WideResNet:
-        return WideResNet(16, 2, 0.3, self.num_prev, numbers()).eval()
+    def previous(self) -> Classifier:
+        return new_classifier("wrn-16-2", 0.3, self.num_prev, numbers()).eval()
 
     @cached_property
-    def teacher(self) -> WideResNet:
-        return specialised(self.previous, TASK, numbers()).eval()
+    def teacher(self) -> Classifier:
+        return with_new_head(self.previous, TASK, numbers()).eval()
 
     @cached_property
-    def model(self) -> WideResNet:
-        return grown(self.previous, TASK, numbers())
+    def model(self) -> Classifier:
+        return expand_head(self.previous, TASK, numbers())
 
     @property
     def counts(self) -> Tensor:
@@ -107,16 +110,13 @@ class Setup:
             fine_tuning=fine_tuning,
             temperature=spec.temperature,
             ensemble_temperature=spec.ensemble_temperature,
-            convention=spec.reading,
+            convention=CONVENTIONS[spec.convention],
             class_counts=self.counts.float() if fine_tuning else None,
         )
 
-    def stage_data(self) -> StageData:
-        current = TASK * (500 // self.share)
-        labelled = len(self.labels) // 2
-        places = np.split(np.arange(len(self.labels)), [current, labelled])
-        pool = Pool(self.images, self.labels, self.statistics)
-        return StageData(pool, places[0], places[1], places[2], len(places[2]) * 3 // 10)
+    def stage_of(self, spec: TrialSpec) -> Stage:
+        current, labelled = TASK * (500 // self.share), len(self.labels) // 2
+        return make_stage(spec, self.stage, self.images, self.labels, self.statistics, current, labelled)
 
 
 def best(function: Callable[[], object], times: int) -> float:
@@ -145,9 +145,9 @@ class Step:
         self.setup, self.head_only, self.references = setup, head_only, references
         self.model = copy.deepcopy(setup.model).train()
         trained = self.model.head.parameters() if head_only else self.model.parameters()
-        self.optimiser = torch.optim.SGD(trained, lr=1e-3, momentum=0.9, weight_decay=5e-4)
+        self.optimizer = torch.optim.SGD(trained, lr=1e-3, momentum=0.9, weight_decay=5e-4)
         self.objective = setup.objective(fine_tuning=head_only)
-        self.batches = batches(torch.arange(len(setup.labels)), BATCH, 10**6, numbers())
+        self.batches = shuffled_batches(torch.arange(len(setup.labels)), BATCH, 10**6, numbers())
         self.augmentation, self.dropout = numbers(1), numbers(2)
         self.seconds: dict[str, float] = {}
 
@@ -159,8 +159,8 @@ class Step:
     def __call__(self) -> None:
         setup, clock = self.setup, perf_counter()
         index = next(self.batches)
-        pixels = augmented(setup.images[index], draw_augmentation(BATCH, self.augmentation))
-        inputs, labels = normalised(pixels, setup.statistics), setup.labels[index]
+        pixels = augment(setup.images[index], sample_augmentation(BATCH, 32, self.augmentation))
+        inputs, labels = normalize(pixels, setup.statistics), setup.labels[index]
         clock = self.timed("augment", clock)
         with torch.no_grad():
             p_logits, c_logits = (setup.previous(inputs), setup.teacher(inputs)) if self.references else (None, None)
@@ -175,11 +175,11 @@ class Step:
         else:
             loss = torch.nn.functional.cross_entropy(logits, labels, ignore_index=-1)
         clock = self.timed("losses", clock)
-        self.optimiser.zero_grad(set_to_none=True)
+        self.optimizer.zero_grad(set_to_none=True)
         loss.backward()
         clock = self.timed("M backward", clock)
-        self.optimiser.step()
-        self.timed("optimiser", clock)
+        self.optimizer.step()
+        self.timed("optimizer", clock)
 
 
 def rate(step: Step, times: int) -> float:
@@ -202,7 +202,7 @@ def show_step(peak: float, operations: float) -> None:
     needed = 2 * 5 * operations  # M forward and, twice that, backward; P and C forward
     share = whole * needed / peak
     print(f"  {whole:.1f} images/s: {100 * share:.0f}% of the matrix product's rate; at least 50%")
-    inputs = normalised(Setup(share=1).images[:256], STATISTICS)
+    inputs = normalize(Setup(share=1).images[:256], STATISTICS)
     network = Setup().previous
     with torch.inference_mode():
         forward = 256 / best(lambda: network(inputs), 5)
@@ -233,8 +233,8 @@ def show_augmentation() -> None:
     members = torch.arange(len(setup.labels))
 
     def ours() -> None:
-        for index in batches(members, BATCH, 50, made):
-            normalised(augmented(setup.images[index], draw_augmentation(BATCH, made)), STATISTICS)
+        for index in shuffled_batches(members, BATCH, 50, made):
+            normalize(augment(setup.images[index], sample_augmentation(BATCH, 32, made)), STATISTICS)
 
     quick = 50 * BATCH / best(ours, 3)
     loader = DataLoader(
@@ -245,7 +245,7 @@ def show_augmentation() -> None:
         clocks.append(perf_counter())
     slow = 40 * BATCH / (clocks[44] - clocks[4])  # the first batches wait for the worker to start
     print(
-        f"augmented batches: {quick:,.0f} images/s against {slow:,.0f} of a DataLoader's worker: {quick / slow:.1f} "
+        f"augment batches: {quick:,.0f} images/s against {slow:,.0f} of a DataLoader's worker: {quick / slow:.1f} "
         f"times; at least 15 times"
     )
 
@@ -257,9 +257,9 @@ def show_equal_losses() -> None:
     model, plain = copy.deepcopy(setup.model).train(), plain_copy(setup.model, dropout=0.0).train()
     own, plain_own = copy.deepcopy(setup.teacher).train(), plain_copy(setup.teacher, dropout=0.0).train()
     p, c = plain_copy(setup.previous).eval(), plain_copy(setup.teacher).eval()
-    for index in batches(torch.arange(len(setup.labels)), BATCH, 3, numbers()):
-        pixels = augmented(setup.images[index], draw_augmentation(BATCH, numbers()))
-        inputs, labels = normalised(pixels, STATISTICS), setup.labels[index]
+    for index in shuffled_batches(torch.arange(len(setup.labels)), BATCH, 3, numbers()):
+        pixels = augment(setup.images[index], sample_augmentation(BATCH, 32, numbers()))
+        inputs, labels = normalize(pixels, STATISTICS), setup.labels[index]
         contiguous = inputs.contiguous()
         with torch.no_grad():
             terms = teacher_terms(own(inputs), task_labels(labels, setup.num_prev), calibrate=True)
@@ -279,11 +279,9 @@ def our_stage() -> None:
     keep_freed_memory()
     setup = Setup()
     spec = TrialSpec(method="gd+ext", task_size=TASK, epoch_factor=1 / SHARE)
-    stage = Stage(spec, setup.stage, setup.stage_data(), silent)
+    stage, learner = setup.stage_of(spec), Distillation(spec)
     started = perf_counter()
-    teacher = stage.teacher(setup.previous)
-    model = stage.model(setup.previous, teacher)
-    model = stage.fine_tuned(model, setup.previous, teacher)
+    model = learner.train(stage, setup.previous)
     confusion_counts(model, setup.test_images, setup.test_labels.numpy(), STATISTICS)
     print(sum(stage.log.images.values()), perf_counter() - started)
 
@@ -301,7 +299,7 @@ def peak_memory() -> int:
 
 def memory() -> None:
     """In a process of its own: two stages of a trial of the paper's size, one update for each training."""
-    from gd_ray.data.image_set import ImageSet, LabelledData
+    from gd_ray.data.dataset import ImageSet, LabelledData
     from gd_ray.trial import run_trial
     from gd_ray.wild.stream import MemoryStream
 
@@ -327,7 +325,7 @@ def compiled() -> None:
     """What torch.compile costs and gives for the training step's network and for inference."""
     keep_freed_memory()
     setup = Setup(share=1)
-    inputs = normalised(setup.images[:BATCH], STATISTICS)
+    inputs = normalize(setup.images[:BATCH], STATISTICS)
 
     def train(network: torch.nn.Module) -> None:
         network(inputs).sum().backward()

@@ -55,7 +55,7 @@ class PlainNetwork(nn.Module):
 
 def plain_copy(network, dropout=0.3):
     copy = PlainNetwork(network.head.out_features, dropout)
-    copy.load_state_dict(network.state_dict())
+    copy.load_state_dict({k.removeprefix("backbone."): v for k, v in network.state_dict().items()})
     return copy.to(memory_format=torch.contiguous_format)
 
 

@@ -2,8 +2,9 @@ import numpy as np
 import pytest
 from fontTools.ttLib import TTFont
 
-from gd_ray.data import glyphs
+from gd_ray.data import glyphs as dataset
 from gd_ray.data.pixels import pixel_statistics
+from gd_ray.sources import glyph_images as glyphs
 
 
 def test_the_classes_are_a_hundred_characters_that_every_face_has():
@@ -14,7 +15,7 @@ def test_the_classes_are_a_hundred_characters_that_every_face_has():
 
 
 def test_the_pixels_are_always_the_same_and_a_smaller_set_is_a_part_of_a_larger(tiny_data):
-    again = glyphs.load_glyphs(train_per_class=5, test_per_class=4)
+    again = dataset.load_glyphs(train_per_class=5, test_per_class=4)
     small = tiny_data.train.first_of_each_class(5)
     assert (again.train.images == small.images).all()
     assert (again.train.labels == small.labels).all()
@@ -69,5 +70,5 @@ def test_pixel_statistics_are_mean_and_deviation(tiny_data):
     assert found.mean == pytest.approx(images.mean(dim=(0, 1, 2)).tolist(), rel=1e-9)
     assert found.std == pytest.approx(images.std(dim=(0, 1, 2), correction=0).tolist(), rel=1e-9)
     # Those of the full set do not depend on how much of it is loaded.
-    assert tiny_data.statistics == glyphs.STATISTICS
-    assert found.mean == pytest.approx(glyphs.STATISTICS.mean, abs=0.02)
+    assert tiny_data.statistics == dataset.STATISTICS
+    assert found.mean == pytest.approx(dataset.STATISTICS.mean, abs=0.02)

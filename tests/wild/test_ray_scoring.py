@@ -9,18 +9,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from gd_ray.data.glyphs import STATISTICS
 from gd_ray.errors import UserError
-from gd_ray.network import WideResNet
+from gd_ray.networks.classifier import new_classifier
+from gd_ray.ray_utils import map_in_process, map_with_ray
 from gd_ray.seeding import Purpose, generator
 from gd_ray.spec import TrialSpec
+from gd_ray.storage import disk_full_errors
 from gd_ray.wild.external import sample_external_set
-from gd_ray.wild.on_ray import map_in_process, map_with_ray
-from gd_ray.wild.prepare import prepare
 from gd_ray.wild.ray_scoring import ScorerPool, ray_scorer
 from gd_ray.wild.scoring import score_in_process
-from gd_ray.wild.shards import plain_errors
+from gd_ray.wild.shuffle import prepare_stream
 from gd_ray.wild.stream import WildStream
 
 
@@ -28,7 +29,7 @@ from gd_ray.wild.stream import WildStream
 def ray():
     import ray
 
-    from gd_ray.wild.on_ray import start_ray
+    from gd_ray.ray_utils import start_ray
 
     start_ray(num_cpus=4)  # four scorers at once, also where there are fewer cores
     yield ray
@@ -38,12 +39,12 @@ def ray():
 @pytest.fixture(scope="module")
 def stream(tmp_path_factory, ray):
     out = tmp_path_factory.mktemp("streams") / "glyphs"
-    return prepare("glyphs:6000", str(out), shard_rows=2000, group_rows=500).stream
+    return prepare_stream("glyphs:6000", str(out), shard_rows=2000, group_rows=500).stream
 
 
 @pytest.fixture(scope="module")
 def previous():
-    return WideResNet(10, 1, 0.0, 8, generator(0, 1, Purpose.INITIALISATION)).eval()
+    return new_classifier("wrn-10-1", 0.0, 8, generator(0, 1, Purpose.INITIALISATION)).eval()
 
 
 def spec(method="gd+ext", convention="paper"):
@@ -59,9 +60,12 @@ def spec(method="gd+ext", convention="paper"):
 
 
 def sampled(previous, stream, scorer, report=lambda *_: None, **options):
-    found = sample_external_set(spec(**options), 2, 400, previous, STATISTICS, stream, scorer, report)
-    order = np.argsort(found.positions)
-    return found.positions[order], found.sample.classes[order], found.sample.confidences[order], found.images[order]
+    labels = np.arange(32) % 16  # of eight previous and eight new classes
+    labelled = (torch.from_numpy(stream.read(np.arange(32))), labels)
+    found = sample_external_set(spec(**options), 2, 400, previous, STATISTICS, stream, scorer, report, labelled)
+    sample = found.sample
+    order = np.argsort(sample.positions)
+    return sample.positions[order], sample.classes[order], sample.scores[order], found.images[order]
 
 
 def same(a, b):
@@ -69,7 +73,9 @@ def same(a, b):
 
 
 def test_prepare_in_parallel_gives_the_bytes_of_one_process(stream, tmp_path):
-    twin = prepare("glyphs:6000", str(tmp_path / "s"), shard_rows=2000, group_rows=500, mapper=map_in_process).stream
+    twin = prepare_stream(
+        "glyphs:6000", str(tmp_path / "s"), shard_rows=2000, group_rows=500, mapper=map_in_process
+    ).stream
     assert twin.manifest.shards == stream.manifest.shards
     for shard in stream.manifest.shards:
         assert Path(stream.address, shard.file).read_bytes() == Path(twin.address, shard.file).read_bytes()
@@ -86,7 +92,9 @@ def test_every_pool_gives_the_samples_of_the_in_process_twin_and_counts_every_im
     assert told[-1] == (2, "score", 5420, 5420)  # all of the window but the 280 that are OOD unseen
 
 
-@pytest.mark.parametrize(("method", "convention"), [("sample-ood-pred", "paper"), ("gd+ext", "released")])
+@pytest.mark.parametrize(
+    ("method", "convention"), [("sample-ood-pred", "paper"), ("gd+ext", "released"), ("sample-nearest-far", "paper")]
+)
 def test_other_rules_give_the_same_too(stream, previous, method, convention):
     options = {"method": method, "convention": convention}
     assert same(
@@ -99,7 +107,7 @@ def test_a_users_mistake_that_a_task_meets_is_told_as_it_was_said_there(ray):
     def refuse(item):
         raise UserError(f"item {item} is too much; take another.")
 
-    with pytest.raises(UserError) as error, plain_errors("out"):
+    with pytest.raises(UserError) as error, disk_full_errors("out", "out"):
         list(map_with_ray(refuse, [7]))
     assert str(error.value) == "item 7 is too much; take another."
 
@@ -123,6 +131,8 @@ def test_a_killed_scorer_is_replaced_and_the_samples_stay(stream, previous, tmp_
 
         def __init__(self, stream, seen):
             self.stream, self.seen = stream, seen
+
+        side = 32
 
         def __len__(self):
             return len(self.stream)
@@ -153,3 +163,28 @@ def test_a_killed_scorer_is_replaced_and_the_samples_stay(stream, previous, tmp_
     assert killed
     assert {*killed} < {path.name for path in tmp_path.iterdir()}  # others went on
     assert same(sampled(previous, stream, score_in_process), found)
+
+
+def test_a_scorer_that_always_dies_ends_the_stage(stream, previous, tmp_path):
+    class Deadly:
+        side = 32
+
+        def __init__(self, stream, seen):
+            self.stream, self.seen = stream, seen
+
+        def __len__(self):
+            return len(self.stream)
+
+        def units(self, window, skip):
+            return self.stream.units(window, skip)
+
+        def load(self, unit):
+            (self.seen / str(os.getpid())).touch()
+            os._exit(1)
+
+        def read(self, positions):
+            return self.stream.read(positions)
+
+    with pytest.raises(RuntimeError, match="2 scorers of the stream died"):
+        sampled(previous, Deadly(stream, tmp_path), ray_scorer(ScorerPool(scorers=1, restarts=1)))
+    assert len(list(tmp_path.iterdir())) == 2

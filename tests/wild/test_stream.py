@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 
 from gd_ray.data.glyphs import wild_glyphs
 from gd_ray.errors import UserError
-from gd_ray.wild.on_ray import map_in_process
-from gd_ray.wild.prepare import prepare
+from gd_ray.ray_utils import map_in_process
+from gd_ray.wild.shuffle import prepare_stream
 from gd_ray.wild.stream import MemoryStream, WildStream, Window, stage_window
+from tests.helpers.pictures import boxed, picture
 
 
 @given(st.integers(0, 1000), st.integers(1, 12), st.integers(1, 50), st.integers(1, 700))
@@ -45,7 +46,7 @@ def test_units_are_the_window_in_order(total, block, start, length, skip):
 @pytest.fixture(scope="module")
 def stream(tmp_path_factory):
     out = tmp_path_factory.mktemp("streams") / "glyphs"
-    return prepare("glyphs:1000", str(out), shard_rows=300, group_rows=64, mapper=map_in_process).stream
+    return prepare_stream("glyphs:1000", str(out), shard_rows=300, group_rows=64, mapper=map_in_process).stream
 
 
 @pytest.fixture
@@ -114,7 +115,7 @@ def test_a_missing_shard(copied):
 def test_a_truncated_shard(copied):
     file = copied / "shard-00001.parquet"
     file.write_bytes(file.read_bytes()[:-1000])
-    with pytest.raises(UserError, match=r"shard-00001.parquet of \d+ bytes where \d+ belong") as error:
+    with pytest.raises(UserError, match=r"shard-00001.parquet of \d+ bytes, expected \d+") as error:
         WildStream.open(str(copied))
     one_sentence(error)
 
@@ -134,7 +135,8 @@ def test_a_changed_byte_is_found_when_it_is_read(copied):
     ("change", "says"),
     [
         ({"format": 7}, "has format 7, this program reads 1"),
-        ({"side": 64}, "has images of side 64, not 32"),
+        ({"side": 0}, "wrong field .side 0."),
+        ({"side": "32"}, "wrong field"),
         ({"images": 5}, "counts do not add up"),
         ({"shards": None}, "wrong field"),
         ({"new": 1}, "wrong field"),
@@ -153,6 +155,33 @@ def test_no_manifest_or_none_that_can_be_read(copied):
     with pytest.raises(UserError, match="cannot be read"):
         WildStream.open(str(copied))
     (copied / "manifest.json").unlink()
-    with pytest.raises(UserError, match="was not finished; make it with 'gd-ray prepare'") as error:
+    with pytest.raises(UserError, match="was not finished; make it with 'gd-ray prepare stream'") as error:
         WildStream.open(str(copied))
     one_sentence(error)
+
+
+def test_larger_images(tmp_path):
+    """Through prepare, by units, by position and by another process's open."""
+    (tmp_path / "s").mkdir()
+    for k in range(30):
+        picture(k, (80, 70)).save(tmp_path / "s" / f"{k}.png")
+    made = prepare_stream(
+        str(tmp_path / "s"), str(tmp_path / "out"), side=64, group_rows=8, mapper=map_in_process
+    ).stream
+    stream = WildStream.open(made.address)
+    assert stream.side == 64
+    images = stream.read(np.arange(30))
+    assert images.shape == (30, 64, 64, 3)
+    assert {image.tobytes() for image in images} == {boxed(picture(k, (80, 70)), 64) for k in range(30)}
+    units = stream.units(Window(25, 30, 30), 3)
+    assert (np.concatenate([stream.load(unit) for unit in units]) == images[(25 + np.arange(3, 30)) % 30]).all()
+    assert MemoryStream(images).side == 64
+    small = prepare_stream(str(tmp_path / "s"), str(tmp_path / "small"), mapper=map_in_process).stream
+    assert small.side == 32
+    assert small.digest != stream.digest
+
+
+@pytest.mark.parametrize("shape", [(2, 32, 31, 3), (2, 32, 32), (2, 3, 32, 32)])
+def test_images_of_a_wrong_shape(shape):
+    with pytest.raises(UserError, match=r"stream images have shape .*; give them as \(n, side, side, 3\)"):
+        MemoryStream(np.zeros(shape, np.uint8))

@@ -21,8 +21,8 @@ def png(image):
     return buffer.getvalue()
 
 
-def boxed(image):
-    return np.asarray(image.convert("RGB").resize((32, 32), Image.Resampling.BOX)).tobytes()
+def boxed(image, side=32):
+    return np.asarray(image.convert("RGB").resize((side, side), Image.Resampling.BOX)).tobytes()
 
 
 def tar_bytes(files):

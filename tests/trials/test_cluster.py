@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from placement import total, watched
 from test_runner import alone, frame, run
 
+from tests.helpers.placement import total, watched
 from trials.experiments import EXPERIMENTS
 
 METHODS = ("oracle", "baseline", "e2e", "gd", "lwf+ext", "gd+ext")
@@ -49,7 +49,7 @@ def kill(node):
 def test_trials_share_gpus_and_survive_a_dead_node(nodes, tmp_path):
     import ray
 
-    specs = [spec for spec in EXPERIMENTS["smoke"].specs() if spec.rules.name in METHODS]
+    specs = [spec for spec in EXPERIMENTS["smoke"].specs() if spec.method.name in METHODS]
     killed = []
 
     def kill_when_busy(held):
@@ -68,5 +68,5 @@ def test_trials_share_gpus_and_survive_a_dead_node(nodes, tmp_path):
     groups = [on_node for held in seen for on_node in held.values()]
     assert all(total(on_node, "GPU") <= 1 and total(on_node, "CPU") <= 1 for on_node in groups)
     assert max(len(on_node) for on_node in groups) == 2  # trials on one GPU
-    found = frame(tmp_path / "results", "stages").drop(columns="experiment")
+    found = frame(tmp_path / "results", "stages")
     pd.testing.assert_frame_equal(found, alone(specs, tmp_path / "storage"), check_exact=True)

@@ -1,8 +1,9 @@
 import pytest
 
 from gd_ray.errors import UserError
+from gd_ray.methods import METHODS
 from trials.experiments import EXPERIMENTS, experiment_named
-from trials.grid import read_grid, selected, unique, with_settings
+from trials.grid import read_grid, select, unique, with_settings
 
 
 def specs(name):
@@ -20,7 +21,6 @@ def test_the_sizes_of_the_papers_grids():
 
 def test_trials_shared_between_experiments_are_the_same():
     table1 = {spec.trial_id for spec in specs("table1")}
-    assert table1 == {spec.trial_id for spec in specs("curves")}
     shared = {spec.trial_id for spec in specs("table5")} & table1
     assert len(shared) == 20  # gd and gd+ext, ten seeds
     ratios = {spec.trial_id for spec in specs("ood-ratio")}
@@ -35,11 +35,11 @@ def test_imagenet_reports_seeds_1_to_9_and_validates_on_0():
 def test_the_papers_sizes_are_the_defaults_everywhere():
     for name in ("table1", "table2", "table3", "table4", "table5", "ood-ratio", "distance", "validation"):
         for spec in specs(name):
-            assert (spec.depth, spec.width, spec.epoch_factor, spec.window) == (16, 2, 1.0, 1_000_000)
+            assert (spec.network, spec.epoch_factor, spec.window) == ("wrn-16-2", 1.0, 1_000_000)
 
 
 def test_settings_and_conditions():
-    found = selected(specs("table1"), ["dataset=cifar100", "seed=0,1", "method=gd,gd+ext", "task_size=10"])
+    found = select(specs("table1"), ["dataset=cifar100", "seed=0,1", "method=gd,gd+ext", "task_size=10"])
     assert len(found) == 4
     swept = unique(with_settings(found, ["ood_ratio=0.5,0.6", "epoch_factor=0.1"]))
     assert len(swept) == 2 + 4  # the ratio does not matter to gd
@@ -49,7 +49,7 @@ def test_settings_and_conditions():
 @pytest.mark.parametrize("ratio", ["0.5", "0.6"])
 def test_conditions_do_not_depend_on_the_order_of_settings(ratio):
     swept = with_settings(specs("smoke"), ["ood_ratio=0.5,0.6"])
-    assert len(unique(selected(swept, [f"ood_ratio={ratio}"]))) == len(specs("smoke"))
+    assert len(unique(select(swept, [f"ood_ratio={ratio}"]))) == len(specs("smoke"))
 
 
 def test_a_grid_from_yaml(tmp_path):
@@ -69,6 +69,10 @@ def test_a_grid_from_yaml(tmp_path):
         ("ood_ratio", "has no value"),
         ("ood_ratio=2", "ood_ratio 2.0 is outside"),
         ("seed=x", "seed 'x' must be a whole number"),
+        ("depth=10", "'depth' is now part of network; write network=wrn-DEPTH-WIDTH, such as network=wrn-10-1.$"),
+        ("width=1", "'width' is now part of network"),
+        ("plugin=0123", "give --plugin FILE, or 'plugin: FILE' in a grid file"),
+        ("network=wrn-10", "wrn-10"),
     ],
 )
 def test_bad_settings(entry, says):
@@ -80,16 +84,16 @@ def test_bad_grids(tmp_path):
     with pytest.raises(UserError, match="experiment 'tabel2' does not exist; did you mean 'table2'"):
         experiment_named("tabel2")
     with pytest.raises(UserError, match="--where seed=77 leaves no trial; here seed is 0.$"):
-        selected(specs("smoke"), ["method=gd,dr", "seed=77"])
+        select(specs("smoke"), ["method=gd,dr", "seed=77"])
     with pytest.raises(UserError, match="names 'seed' twice"):
         with_settings(specs("smoke"), ["seed=1", "seed=2"])
     with pytest.raises(UserError, match="cannot be read"):
         read_grid(str(tmp_path / "none.yaml"))
     (tmp_path / "bad.yaml").write_text("a: [1")
-    with pytest.raises(UserError, match="is no YAML"):
+    with pytest.raises(UserError, match="is not YAML"):
         read_grid(str(tmp_path / "bad.yaml"))
     (tmp_path / "list.yaml").write_text("- 1")
-    with pytest.raises(UserError, match="holds no keys"):
+    with pytest.raises(UserError, match="has no keys"):
         read_grid(str(tmp_path / "list.yaml"))
     (tmp_path / "key.yaml").write_text("metod: gd")
     with pytest.raises(UserError, match="did you mean 'method'"):
@@ -104,5 +108,19 @@ def test_bad_grids(tmp_path):
     with pytest.raises(UserError, match="seed .* must be a whole number"):
         read_grid(str(tmp_path / "nested.yaml"))
     (tmp_path / "latin.yaml").write_bytes("dataset: é".encode("latin1"))
-    with pytest.raises(UserError, match="is no YAML"):
+    with pytest.raises(UserError, match="is not YAML"):
         read_grid(str(tmp_path / "latin.yaml"))
+
+
+def test_a_plugin_of_a_grid_file_is_relative_to_it(tmp_path, monkeypatch):
+    plugin = (
+        "from gd_ray.methods import Method, register_method\nregister_method(Method(name='of-a-grid', title='Mine'))\n"
+    )
+    (tmp_path / "mine.py").write_text(plugin)
+    (tmp_path / "grid.yaml").write_text("plugin: mine.py\nmethod: [of-a-grid, gd]\n")
+    name, (own, gd) = read_grid(str(tmp_path / "grid.yaml"))
+    monkeypatch.delitem(METHODS, "of-a-grid")
+    assert (name, own.method.title, len(own.plugin), gd.plugin) == ("grid", "Mine", 16, "")
+    (tmp_path / "grid.yaml").write_text("plugin: other.py\nmethod: of-a-grid\n")
+    with pytest.raises(UserError, match="plugin .*other.py' cannot be read"):
+        read_grid(str(tmp_path / "grid.yaml"))

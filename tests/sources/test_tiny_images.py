@@ -4,14 +4,14 @@ import os
 
 import numpy as np
 import pytest
-from nouns import noun_line
 from scipy.io import savemat
 
 from gd_ray.errors import UserError
-from gd_ray.wild.exclusions import Exclusions
-from gd_ray.wild.on_ray import map_in_process
-from gd_ray.wild.prepare import prepare
-from gd_ray.wild.tiny_images import TinyRequest
+from gd_ray.ray_utils import map_in_process
+from gd_ray.sources.base import TinyRequest
+from gd_ray.wild.shuffle import prepare_stream
+from gd_ray.wordnet.exclusions import Exclusions
+from tests.helpers.nouns import noun_line
 
 RECORDS = 100_000
 WORDS = ("aardvark", "lion", "lioness", "quilt", "zebra")
@@ -54,7 +54,9 @@ def index(tmp_path_factory):
 
 
 def make(file, out, *, exclude=None, **request):
-    return prepare(str(file), str(out), exclude=exclude, tiny=TinyRequest(**request), mapper=map_in_process).stream
+    return prepare_stream(
+        str(file), str(out), exclude=exclude, tiny=TinyRequest(**request), mapper=map_in_process
+    ).stream
 
 
 def keys(images):
@@ -170,6 +172,8 @@ def test_bad_files_and_requests(tmp_path):
         make(file, tmp_path / "out", images=11)
     with pytest.raises(UserError, match="images 0 must be at least 1"):
         make(file, tmp_path / "out", images=0)
+    with pytest.raises(UserError, match="has images of 32x32, which cannot become 64x64; use --side 32"):
+        prepare_stream(str(file), str(tmp_path / "out"), side=64, mapper=map_in_process)
     with pytest.raises(UserError, match="exclude needs the words of tiny_images.bin"):
         make(file, tmp_path / "out", exclude=Exclusions(frozenset({"lion"})))
     (tmp_path / "indexes").write_text("3\n")
@@ -187,7 +191,7 @@ def test_bad_files_and_requests(tmp_path):
     file.write_bytes(file.read_bytes()[:-1])
     with pytest.raises(UserError, match="not whole records of 3072"):
         make(file, tmp_path / "out")
-    with pytest.raises(UserError, match=r"is no tiny_images.bin; leave out --images"):
+    with pytest.raises(UserError, match=r"is not a tiny_images.bin; remove --images"):
         make("glyphs:10", tmp_path / "out", images=5)
 
 
@@ -195,14 +199,14 @@ def test_indexes_without_words_are_told_to_leave_out_little(tmp_path):
     file = small(tmp_path)
     (tmp_path / "indexes").write_text("3\n")
     request = TinyRequest(indexes=str(tmp_path / "indexes"))
-    prepared = prepare(str(file), str(tmp_path / "out"), tiny=request, mapper=map_in_process)
+    prepared = prepare_stream(str(file), str(tmp_path / "out"), tiny=request, mapper=map_in_process)
     assert len(prepared.stream) == 9
-    assert "only those listed are left out, not all images of their words" in prepared.warnings[0]
+    assert "only the listed images are excluded, not all images of their words" in prepared.warnings[0]
 
 
 def test_words_that_match_cifar100(tiny, index, tmp_path):
     """The words of WordNet's synsets below CIFAR-100's stay out."""
-    from gd_ray.wild.exclusions import read_exclusions
+    from gd_ray.wordnet.exclusions import read_exclusions
 
     (tmp_path / "data.noun").write_text("".join(_all_of_cifar100()))
     _, file = tiny
@@ -211,7 +215,7 @@ def test_words_that_match_cifar100(tiny, index, tmp_path):
 
 
 def _all_of_cifar100():
-    from gd_ray.wild.cifar100_synsets import SYNSETS
+    from gd_ray.wordnet.cifar100_synsets import SYNSETS
 
     synsets = {synset: name for name, synsets in SYNSETS.items() for synset in synsets}
     yield from (noun_line(synset[1:], [name], []) for synset, name in sorted(synsets.items()))

@@ -7,13 +7,13 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from nouns import HEADER, NOUNS, noun_line, wnid, write_wordnet
 
-from gd_ray.data.ilsvrc2012 import BATCH_LABELS, WORDNET_IDS
 from gd_ray.errors import UserError
-from gd_ray.wild.cifar100_synsets import SYNSETS, matching_classes
-from gd_ray.wild.exclusions import Exclusions, read_exclusions
-from gd_ray.wild.hierarchy import WordNet, read_wordnet
+from gd_ray.wordnet.cifar100_synsets import SYNSETS, matching_classes
+from gd_ray.wordnet.exclusions import Exclusions, read_exclusions
+from gd_ray.wordnet.hierarchy import WordNet, read_wordnet
+from gd_ray.wordnet.ilsvrc2012 import BATCH_LABELS, WORDNET_IDS
+from tests.helpers.nouns import HEADER, NOUNS, noun_line, wnid, write_wordnet
 
 needs_wordnet = pytest.mark.skipif("GD_RAY_WORDNET" not in os.environ, reason="GD_RAY_WORDNET names no folder")
 needs_tiny_imagenet = pytest.mark.skipif("GD_RAY_TINY_IMAGENET" not in os.environ, reason="no Tiny-ImageNet named")
@@ -75,7 +75,7 @@ def test_what_lies_below(nouns):
 
 
 def test_a_database_that_is_none(tmp_path):
-    with pytest.raises(UserError, match=r"has no data.noun that can be read; install Debian's package wordnet-base"):
+    with pytest.raises(UserError, match=r"has no readable data.noun; install Debian's package wordnet-base"):
         read_wordnet(str(tmp_path))
     folder = write_wordnet(tmp_path / "other", HEADER.replace("3.0", "3.1"))
     with pytest.raises(UserError, match=r"is not WordNet 3\.0"):
@@ -86,7 +86,7 @@ def test_a_database_that_is_none(tmp_path):
     with pytest.raises(UserError, match=rf"damaged in line {len(whole.splitlines())}"):
         read_wordnet(str(file.parent))
     file.write_text(HEADER + noun_line("00000300", ["dog"], ["00000200"]))
-    with pytest.raises(UserError, match="lacks n00000200, which n00000300 lies below"):
+    with pytest.raises(UserError, match="lacks n00000200, the hypernym of n00000300"):
         read_wordnet(str(file.parent))
 
 
@@ -109,7 +109,7 @@ def test_matches_by_synset_by_what_is_below_and_by_word(tmp_path, monkeypatch):
         noun_line("08266300", ["spreadsheet"], ["08266235"]),
     ]
     (folder / "data.noun").write_text("".join(lines))
-    monkeypatch.setattr("gd_ray.wild.cifar100_synsets.SYNSETS", {"lion": ("n02129165",), "table": ()})
+    monkeypatch.setattr("gd_ray.wordnet.cifar100_synsets.SYNSETS", {"lion": ("n02129165",), "table": ()})
     found = read_exclusions(["cifar100"], str(folder))
     assert all(name in found for name in ("n02129165", "n02129463", "n08266235", "lion", "Lion", "lioness", "table"))
     assert not any(name in found for name in ("n08266300", "spreadsheet", "tiger", None))

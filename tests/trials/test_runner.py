@@ -1,7 +1,6 @@
 """Experiments on Ray Tune: results equal to single-process runs, and nothing lost when something dies."""
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -12,23 +11,22 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from placement import total, watched
 from rich.console import Console
 
 from gd_ray.checkpoint import Checkpoint
 from gd_ray.errors import UserError
-from gd_ray.inputs import Inputs
+from gd_ray.fingerprint import Fingerprints
+from gd_ray.rows import stages_table
+from gd_ray.store import pack, read_rows, trial_states, write_trial
 from gd_ray.trial import run_trial
-from trials.checks import check_jobs
+from tests.helpers.placement import total, watched
 from trials.experiments import small_spec
-from trials.ledger import read_states
-from trials.options import Cluster
-from trials.results import stages_table, write_trial
-from trials.runner import of_shared_first_models, run_experiment
-from trials.sources import Places
+from trials.preflight import check_jobs
+from trials.registry import DataLocations
+from trials.resources import Cluster
+from trials.runner import run_experiment, shared_first_models
 from trials.worker import Job
 
-KINDS = ("stages", "confusions", "samples", "trials")
 # What may differ between two runs of a trial: times, and where it ran.
 VARIABLE = ("seconds", "host", "device", "threads", "git_revision", "python", "torch", "ray", "numpy")
 
@@ -39,34 +37,33 @@ def tiny(method, seed=0, **changes):
     return small_spec(method, seed, **{**small, **size, **changes})
 
 
-def frame(results, kind):
-    rows = pd.read_parquet(results / kind)
-    rows = rows[[name for name in rows.columns if not name.startswith(VARIABLE)]]
+def comparable(rows):
+    rows = rows[sorted(name for name in rows.columns if not name.startswith(VARIABLE))].astype({"trial_id": str})
     return rows.sort_values(
         [name for name in ("trial_id", "stage", "task", "position", "true_class", "predicted_class") if name in rows]
     ).reset_index(drop=True)
 
 
+def frame(results, kind, trials=None):
+    return comparable(read_rows(str(results), kind, trials)[0].to_pandas())
+
+
 def alone(specs, storage):
     """The stages of each trial run in this process."""
-    places = Places(storage=str(storage))
+    locations = DataLocations(storage=str(storage))
     tables = []
     for spec in specs:
-        data = places.load_data(spec.dataset, spec.train_per_class, spec.test_per_class)
-        stream = places.open_stream(spec.stream) if spec.rules.external else None
-        table = stages_table(spec, run_trial(spec, data, stream).stages).to_pandas()
-        table.insert(0, "trial_id", spec.trial_id)
-        tables.append(table)
-    rows = pd.concat(tables)
-    rows = rows[[name for name in rows.columns if not name.startswith(VARIABLE)]]
-    return rows.sort_values(["trial_id", "stage", "task"]).reset_index(drop=True)
+        data = locations.load_data(spec.dataset, spec.train_per_class, spec.test_per_class)
+        stream = locations.open_stream(spec.stream) if spec.method.external else None
+        tables.append(stages_table(spec, run_trial(spec, data, stream).stages).to_pandas())
+    return comparable(pd.concat(tables))
 
 
 @pytest.fixture(scope="module")
 def ray():
     import ray
 
-    from gd_ray.wild.on_ray import start_ray
+    from gd_ray.ray_utils import start_ray
 
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("RAY_DATA_EXECUTION_NO_PROGRESS_TIMEOUT_S", "60")  # a deadlock shall end as an error
@@ -92,7 +89,7 @@ def finished_run(ray, tmp_path_factory):
 
 def test_results_equal_those_of_single_process_runs(finished_run):
     folder, specs, *_ = finished_run
-    found = frame(folder / "results", "stages").drop(columns="experiment")
+    found = frame(folder / "results", "stages")
     pd.testing.assert_frame_equal(found, alone(specs, folder / "storage"), check_exact=True)
 
 
@@ -109,7 +106,7 @@ def test_a_failed_trial_stops_no_other_and_is_told_in_one_line(finished_run):
     assert "The teacher loss of stage 1 is not finite in its term 'cls'; lower learning_rate 1e+30" in failures[0].error
     assert "\n" not in failures[0].error
     assert Path(failures[0].log).exists()
-    states = {state.trial_id: state for state in read_states(str(folder / "results"))}
+    states = {state.trial_id: state for state in trial_states(str(folder / "results"))}
     assert {states[spec.trial_id].state for spec in specs} == {"done"}
     assert states[broken.trial_id].state == "failed"
     assert "learning_rate" in states[broken.trial_id].detail
@@ -133,29 +130,30 @@ def test_methods_share_their_first_models_and_leave_no_checkpoint_behind(finishe
 
 def test_what_a_user_should_know_is_said_once(tmp_path):
     specs = [tiny("gd+ext", seed, stream="glyphs:500") for seed in range(2)]
-    jobs = [Job(spec, "mine", str(tmp_path), str(tmp_path), Places(storage=str(tmp_path)), "run") for spec in specs]
+    jobs = [Job(spec, str(tmp_path), str(tmp_path), DataLocations(storage=str(tmp_path)), "run") for spec in specs]
     (note,) = check_jobs(jobs)
     assert note.startswith("stream 'glyphs:500' has 500 images, fewer than 3 windows of 200")
 
 
 def test_images_that_changed_under_their_name_are_told_before_any_trial(tmp_path):
-    places = Places(storage=str(tmp_path))
+    locations = DataLocations(storage=str(tmp_path))
     spec, other = tiny("gd+ext"), tiny("gd+ext", seed=1)
-    job, next_job = (Job(spec, "mine", str(tmp_path), str(tmp_path), places, "run") for spec in (spec, other))
-    data, stream = places.load_data("glyphs", 8, 4), places.open_stream(spec.stream)
+    job, next_job = (Job(spec, str(tmp_path), str(tmp_path), locations, "run") for spec in (spec, other))
+    data, stream = locations.load_data("glyphs", 8, 4), locations.open_stream(spec.stream)
     saved = []
     result = run_trial(spec, data, stream, on_stage=lambda _, checkpoint: saved.append(checkpoint), last_stage=2)
     job.checkpoint.parent.mkdir()
     saved[1].save(job.checkpoint)
     check_jobs([job])
-    replace(saved[1], inputs=replace(saved[1].inputs, stream="another")).save(job.checkpoint)
+    replace(saved[1], fingerprints=replace(saved[1].fingerprints, stream="another")).save(job.checkpoint)
     with pytest.raises(UserError, match="made with other images of stream 'glyphs:600'") as error:
         check_jobs([job])
     assert str(job.checkpoint) in str(error.value)
-    write_trial(str(tmp_path), "mine", result, "cpu", 1)
+    write_trial(str(tmp_path), result, device="cpu", threads=1)
     check_jobs([next_job])
-    write_trial(str(tmp_path), "mine", replace(result, inputs=Inputs("another", None)), "cpu", 1)
-    with pytest.raises(UserError, match=f"dataset 'glyphs' holds other images than trial {spec.trial_id}"):
+    changed = replace(result, fingerprints=Fingerprints("another", None))
+    write_trial(str(tmp_path), changed, device="cpu", threads=1)
+    with pytest.raises(UserError, match=f"dataset 'glyphs' has other images than trial {spec.trial_id}"):
         check_jobs([next_job])
 
 
@@ -168,14 +166,14 @@ def test_only_first_models_that_several_trials_wait_for_have_a_wave_of_their_own
         tiny("lwf", seed=2),
         tiny("dr", seed=2),
     ]
-    jobs = [Job(spec, "mine", "results", str(tmp_path), Places(), "run") for spec in specs]
-    assert [job.spec.seed for job in of_shared_first_models(jobs)] == [0, 2]
+    jobs = [Job(spec, "results", str(tmp_path), DataLocations(), "run") for spec in specs]
+    assert [job.spec.seed for job in shared_first_models(jobs)] == [0, 2]
     jobs[4].checkpoint.parent.mkdir()
     jobs[4].checkpoint.touch()  # goes on from its own last stage, so that the other one is alone
     jobs[0].first_model.parent.mkdir()
-    assert [job.spec.seed for job in of_shared_first_models(jobs)] == [0]
+    assert [job.spec.seed for job in shared_first_models(jobs)] == [0]
     jobs[0].first_model.touch()
-    assert of_shared_first_models(jobs) == []
+    assert shared_first_models(jobs) == []
 
 
 def test_the_view_of_a_run_counts_its_own_trials_not_those_of_earlier_selections(ray, tmp_path, monkeypatch):
@@ -192,30 +190,27 @@ def test_the_view_of_a_run_counts_its_own_trials_not_those_of_earlier_selections
     for specs in selections:
         run("mine", specs, tmp_path)
     assert seen == [[spec.trial_id for spec in specs] for specs in selections]
-    assert len(read_states(str(tmp_path / "results"))) == 3  # `gd-ray status` counts them all
+    assert len(trial_states(str(tmp_path / "results"))) == 3  # `gd-ray status` counts them all
 
 
-def test_a_second_run_computes_nothing_and_another_experiment_shares(finished_run):
+def test_a_second_run_computes_nothing_and_another_experiment_shares_packed_trials_too(finished_run):
     folder, specs, *_ = finished_run
-    before = {path: path.stat().st_mtime_ns for path in (folder / "results" / "stages").rglob("*.parquet")}
+    results = folder / "results"
+
+    def files():
+        return {path: path.stat().st_mtime_ns for kind in ("trials", "stages") for path in (results / kind).iterdir()}
+
+    before = files()
     assert run("mine", specs, folder) == []
     assert run("other", specs[:1], folder) == []
-    after = {path: path.stat().st_mtime_ns for path in (folder / "results" / "stages").rglob("*.parquet")}
-    assert before.items() <= after.items()
-    assert len(after) == len(before) + 1
-    for kind in KINDS:
-        assert (folder / "results" / kind / "experiment=other" / f"{specs[0].trial_id}.parquet").exists()
-    assert run("other", specs[:1], folder) == []
-    assert {path: path.stat().st_mtime_ns for path in after} == after  # nothing is copied a second time
-    (folder / "results" / "samples" / "experiment=other" / f"{specs[0].trial_id}.parquet").unlink()
-    (folder / "results" / "trials" / "experiment=mine" / f"{specs[0].trial_id}.parquet").rename(folder / "kept")
-    assert run("third", specs[:1], folder) == []  # what somebody deleted is not missed
-    assert {path.parent.parent.name for path in (folder / "results").rglob("experiment=third/*.parquet")} == {
-        *KINDS
-    } - {"samples"}
-    (folder / "kept").rename(folder / "results" / "trials" / "experiment=mine" / f"{specs[0].trial_id}.parquet")
-    for kind in KINDS:
-        shutil.rmtree(folder / "results" / kind / "experiment=third", ignore_errors=True)
+    assert files() == before
+    states = trial_states(str(results))
+    assert [state.state for state in states if state.experiment == "other"] == ["done"]
+    rows = {kind: frame(results, kind) for kind in ("stages", "confusions", "samples")}
+    pack(str(results))
+    assert run("other", specs[:2], folder) == []
+    for kind, packed in rows.items():
+        pd.testing.assert_frame_equal(frame(results, kind), packed)
 
 
 def test_a_trial_that_scores_its_window_itself_gives_the_same_rows(finished_run):
@@ -224,16 +219,16 @@ def test_a_trial_that_scores_its_window_itself_gives_the_same_rows(finished_run)
     own = folder / "own"
     assert run("mine", [spec], own, scorers=None) == []  # a window of 200 images is not worth an actor
     for kind in ("stages", "samples", "confusions"):
-        pooled, itself = (frame(where / "results", kind).drop(columns="experiment") for where in (folder, own))
-        pooled = pooled[pooled["trial_id"] == spec.trial_id].reset_index(drop=True)
-        pd.testing.assert_frame_equal(itself, pooled, check_exact=True)
+        pooled, itself = (frame(where / "results", kind, [spec.trial_id]) for where in (folder, own))
+        pd.testing.assert_frame_equal(itself, pooled[itself.columns], check_exact=True)
+        assert pooled.drop(columns=itself.columns).isna().all(axis=None)  # columns of other packed trials
 
 
 LONG = {"epoch_factor": 0.2}  # enough to be interrupted
 GRID = "\n".join(
     f"{key}: {value}"
     for key, value in {**tiny("gd", **LONG).flat(), "method": "[gd, lwf]"}.items()
-    if not key.startswith("method_")
+    if not key.startswith("method_") and key != "plugin"
 )
 
 
@@ -295,17 +290,19 @@ def test_nothing_is_lost_to_a_killed_driver_to_ctrl_c_to_a_batch_system_or_to_tw
         stop()
     for driver in (interrupted, terminated):
         code, _, err = driver.end()
-        assert (code, err) == (130, "gd-ray: stopped; the same command goes on where it was.\n")
+        assert (code, err) == (130, "gd-ray: interrupted; run the same command to resume.\n")
 
     for code, out, err in [driver.end() for driver in (Driver(tmp_path), Driver(tmp_path))]:
         assert code == 0, err
         assert "ACC" in out
-    found = frame(tmp_path / "results", "stages").drop(columns="experiment")
+    found = frame(tmp_path / "results", "stages")
     pd.testing.assert_frame_equal(found, alone(specs_of_driver(), tmp_path / "storage"), check_exact=True)
     assert not list((tmp_path / "results").rglob("*.tmp"))
     assert not list((tmp_path / "storage" / "progress").iterdir())
     # Stages that were finished are not computed again: their times are those of the first run.
-    timed = pd.read_parquet(tmp_path / "results" / "stages").set_index(["trial_id", "stage"])["seconds_model"]
+    timed = pd.read_parquet(tmp_path / "results" / "stages", columns=["trial_id", "stage", "seconds_model"]).set_index(
+        ["trial_id", "stage"]
+    )["seconds_model"]
     for trial_id, stages in before.items():
         for stage, seconds in stages.items():
             assert set(timed.loc[(trial_id, stage)]) == {seconds}
@@ -323,7 +320,7 @@ def test_bad_options_are_told_before_any_trial(ray, tmp_path):
             "ask for 4 CPUs for a trial and its scorers, but the cluster has 2",
         ),
         ({}, tiny("gd+ext", stream="nowhere"), "streams/nowhere' has no manifest.json"),
-        ({}, tiny("gd", dataset="cifar10"), "dataset 'cifar10' does not exist; did you mean 'cifar100'"),
+        ({}, tiny("gd", dataset="cifar10"), "data set 'cifar10' does not exist; did you mean 'cifar100'"),
         ({}, tiny("gd", train_per_class=None, dataset="cifar100"), "holds neither cifar-100-python"),
         ({}, tiny("gd+ext", window=10), "window 10 offers 10 images"),
     ]
@@ -336,3 +333,55 @@ def test_bad_options_are_told_before_any_trial(ray, tmp_path):
     blocked.write_text("no folder")
     with pytest.raises(UserError, match="cannot be written"):
         run_experiment("bad", [tiny("gd")], str(blocked), Cluster(), Console(quiet=True))
+
+
+PLUGIN = Path(__file__).parents[1] / "helpers" / "plugin_example.py"
+
+
+def test_a_plugin_runs_in_every_process_of_a_run(tmp_path):
+    """Two trials at once, each with a scorer of its own: learner, network, ranking and data set of the plugin."""
+    size = {
+        "num_classes": 6,
+        "task_size": 2,
+        "train_per_class": 8,
+        "test_per_class": 4,
+        "coreset_size": 8,
+        "seed": "[0, 1]",
+    }
+    grid = {"plugin": "mine.py", "method": "wa-margin", "dataset": "stripes", "network": "two-convolutions", **size}
+    grid |= {"stream": "glyphs:600", "window": 200, "batch_size": 8, "epoch_factor": 0.01}
+    text = PLUGIN.read_text()
+    (tmp_path / "mine.py").write_text(text)
+    (tmp_path / "grid.yaml").write_text("\n".join(f"{key}: {value}" for key, value in grid.items()))
+
+    def start(*options):
+        command = [sys.executable, "-c", "from trials.cli import main; main()", "run", "grid.yaml", *options]
+        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+
+    done = start("--scorers", "1")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "WA by margin" in done.stdout
+    stages = read_rows(str(tmp_path / "results"), "stages")[0].to_pandas()
+    assert stages["trial_id"].nunique() == 2
+    last = stages[stages["stage"] == 3]
+    losses = [name for name in stages if name.startswith("loss_")]
+    assert {"loss_model_ce", "loss_model_kd"} <= set(losses), losses
+    assert last[["loss_model_ce", "loss_model_kd"]].notna().all(axis=None)
+    samples = read_rows(str(tmp_path / "results"), "samples", filters=[("source", "=", "previous")])[0].to_pandas()
+    assert set(samples["score_kind"]) == {"margin"}
+    assert "2 of them finished already" in start().stdout
+
+    (tmp_path / "mine.py").write_text(text + "# changed\n")
+    changed = start("--set", "seed=2")
+    assert changed.returncode == 0, changed.stderr
+    assert "Note: results" in changed.stdout
+    assert "have trials of method 'wa-margin' made with plugin" in changed.stdout
+    for content, says in (
+        ("def broken(:", "has a syntax error in line 1"),
+        (text.replace('"wa-plain"', '"gd"'), "method 'gd' exists already; give yours another name."),
+    ):
+        (tmp_path / "mine.py").write_text(content)
+        refused = start()
+        assert refused.returncode == 2
+        assert says in refused.stderr
+        assert refused.stderr.count("\n") == 1

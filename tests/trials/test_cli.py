@@ -13,7 +13,8 @@ def gd_ray(*arguments, **options):
 
 
 @pytest.mark.parametrize(
-    "command", [(), ("demo",), ("list",), ("plan",), ("run",), ("prepare",), ("status",), ("report",)]
+    "command",
+    [(), ("demo",), ("list",), ("plan",), ("run",), ("prepare",), ("status",), ("report",), ("pack",), ("convert",)],
 )
 def test_help_teaches_and_comes_fast(command):
     started = time.perf_counter()
@@ -37,11 +38,13 @@ def test_prepare_makes_a_stream_and_tells_about_it(tmp_path):
         for k in range(3):
             Image.new("RGB", (40, 40), (k, 10 * k, 99)).save(tmp_path / "s" / name / f"{k}.png")
     (tmp_path / "s" / "dog" / "bad.png").write_text("no picture")
-    done = gd_ray("prepare", str(tmp_path / "s"), str(tmp_path / "out"), "--exclude", "cat", "--exclude", "bird")
+    done = gd_ray(
+        "prepare", "stream", str(tmp_path / "s"), str(tmp_path / "out"), "--exclude", "cat", "--exclude", "bird"
+    )
     assert done.returncode == 0, done.stderr
     text = " ".join(done.stdout.split())
-    assert "3 images in 1 shards" in text
-    assert "Left out 3 images of 1 excluded classes" in text
+    assert "3 images of 32x32 in 1 shards" in text
+    assert "Excluded 3 images of 1 classes" in text
     assert "1 could not be read" in text
     assert "Warning: exclude: no image of class 'bird' was found." in text
     from gd_ray.wild.stream import WildStream
@@ -55,21 +58,30 @@ def test_prepare_makes_a_stream_and_tells_about_it(tmp_path):
         (("run", "tabel1"), "experiment 'tabel1' does not exist; did you mean 'table1'?"),
         (("run", "smoke", "--set", "ood=1"), "grid key 'ood' does not exist; did you mean 'ood_ratio'?"),
         (("run", "smoke", "--cpus", "0"), "--cpus 0.0 must be at least 0.01"),
-        (("run", "smoke", "--data", "a=1", "--data", "a=2"), "--data places 'a' in both '1' and '2'; keep one"),
+        (("run", "smoke", "--data", "a=1", "--data", "a=2"), "--data gives 'a' both '1' and '2'; keep one"),
         (("run", "smoke", "--set", "seed=1", "--set", "seed=2"), "--set names 'seed' twice"),
-        (("run", "smoke", "--address", "ray://host:10001"), "--address 'ray://host:10001' is no cluster's own address"),
+        (
+            ("run", "smoke", "--address", "ray://host:10001"),
+            "--address 'ray://host:10001' is not the address of a cluster",
+        ),
         (("run", "smoke", "--results", "/proc/no"), "results '/proc/no' cannot be written"),
         (("plan", "smoke", "--where", "seed=9"), "--where seed=9 leaves no trial"),
         (("plan", "smoke", "--at-once", "0"), "--at-once 0 must be at least 1"),
         (("plan", "smoke", "--images-per-second", "nan"), "--images-per-second nan must be a number above 0"),
         (("plan", "smoke", "--results", "foo://x"), "address 'foo://x' cannot be opened"),
-        (("plan", "smoke", "--set", "dataset=cifar10"), "dataset 'cifar10' does not exist; did you mean 'cifar100'?"),
+        (("plan", "smoke", "--set", "dataset=cifar10"), "data set 'cifar10' does not exist; did you mean 'cifar100'?"),
+        (("plan", "smoke", "--set", "depth=10"), "'depth' is now part of network; write network=wrn-DEPTH-WIDTH"),
+        (("plan", "smoke", "--plugin", "none.py"), "plugin 'none.py' cannot be read (No such file or directory)."),
+        (("pack", "nowhere"), "results 'nowhere' have no finished trial"),
+        (("convert", "nowhere", "new"), "results 'nowhere' have no finished trial of version 0.1"),
         (("run", "smoke", "--gpus", "inf"), "--gpus inf is more than any machine has; lower it."),
-        (("status", "nowhere"), "results 'nowhere' holds no experiment"),
-        (("prepare", "nowhere", "out"), "source 'nowhere' does not exist"),
-        (("prepare", "glyphs:10", "/proc/no"), "out '/proc/no' cannot be written"),
-        (("prepare", "glyphs:10", "out", "--seed", "-1"), "seed -1 must be at least 0"),
+        (("status", "nowhere"), "results 'nowhere' have no experiment"),
+        (("prepare", "nowhere", "out"), "write 'gd-ray prepare stream nowhere out'"),
+        (("prepare", "stream", "nowhere", "out"), "source 'nowhere' does not exist"),
+        (("prepare", "stream", "glyphs:10", "/proc/no"), "out '/proc/no' cannot be written"),
+        (("prepare", "stream", "glyphs:10", "out", "--seed", "-1"), "seed -1 must be at least 0"),
         (("prepare", "imagenet32", "glyphs:10", "out", "--seed", "-1"), "seed -1 must be at least 0"),
+        (("prepare", "dataset", "glyphs:10", "out"), "has no class for image 0 of part 0"),
         (("prepare", "cifar100", "/dev/null/no"), "CIFAR-100 cannot be downloaded to"),
     ],
 )
@@ -85,12 +97,12 @@ def test_a_trial_that_failed_is_told_and_the_exit_code_is_1(tmp_path, monkeypatc
     from trials import cli, runner
     from trials.experiments import experiment_named
 
-    (spec,) = [spec for spec in experiment_named("smoke").specs() if spec.rules.name == "gd"]
+    (spec,) = [spec for spec in experiment_named("smoke").specs() if spec.method.name == "gd"]
     typed = []
 
     def failing(name, specs, results, cluster, console, command):
         typed.append(command)
-        return [runner.Failure(spec, "ValueError: [bad]", "error.txt")]
+        return [runner.TrialFailure(spec, "ValueError: [bad]", "error.txt")]
 
     monkeypatch.setattr(runner, "run_experiment", failing)
     monkeypatch.setattr(
@@ -101,15 +113,18 @@ def test_a_trial_that_failed_is_told_and_the_exit_code_is_1(tmp_path, monkeypatc
     assert stopped.value.code == 1
     told = capsys.readouterr().out
     assert "Failed: GD, seed 0: ValueError: [bad] (log: error.txt)" in told
-    assert "2 trials are not finished; the same command goes on with them." in told
+    assert "2 trials are not finished; run the same command to resume." in told
     assert typed == [f"gd-ray run smoke --where method=gd,dr --results '{tmp_path}/my results'"]
 
 
 @pytest.mark.parametrize(
     ("command", "says"),
     [
-        (("prepare", "glyphs:10", "out"), "; what was not finished is removed, and the same command makes it anew."),
-        (("run", "smoke"), "; the same command goes on where it was."),
+        (
+            ("prepare", "stream", "glyphs:10", "out"),
+            "; unfinished output is removed, run the same command to start again.",
+        ),
+        (("run", "smoke"), "; run the same command to resume."),
         (("status", "results"), "."),
     ],
 )
@@ -124,20 +139,26 @@ def test_an_interruption_promises_only_what_is_true(monkeypatch, capsys, command
     with pytest.raises(SystemExit) as stopped:
         cli.main()
     assert stopped.value.code == 130
-    assert capsys.readouterr().err == f"gd-ray: stopped{says}\n"
+    assert capsys.readouterr().err == f"gd-ray: interrupted{says}\n"
 
 
-def test_a_ledger_that_cannot_be_read_is_told(tmp_path):
-    folder = tmp_path / "ledger" / "experiment=smoke"
+def test_a_selection_that_cannot_be_read_is_one_sentence(tmp_path):
+    folder = tmp_path / "experiments" / "smoke"
     folder.mkdir(parents=True)
-    for content in ("{", "{}", "[]"):
-        (folder / "0123.json").write_text(content)
-        done = gd_ray("status", str(tmp_path))
-        assert done.returncode == 2
-        assert (
-            "has a ledger/experiment=smoke/0123.json that cannot be read; delete it, and 'gd-ray run smoke'"
-            in done.stderr
-        )
+    (folder / "0123.parquet").write_bytes(b"PAR1")
+    done = gd_ray("status", str(tmp_path))
+    assert done.returncode == 2
+    assert "cannot be read, experiments/smoke/0123.parquet; delete it, and 'gd-ray run smoke'" in done.stderr
+
+
+@pytest.mark.parametrize("command", [("status",), ("report",), ("pack",), ("run", "smoke", "--results")])
+def test_results_of_the_former_layout_are_refused_with_the_command_that_converts_them(tmp_path, command):
+    for folder in ("trials", "stages", "ledger"):
+        (tmp_path / folder / "experiment=smoke").mkdir(parents=True)
+    done = gd_ray(*command, str(tmp_path), cwd=tmp_path)
+    assert done.returncode == 2
+    assert f"have the layout of version 0.1; convert them with 'gd-ray convert {tmp_path} NEW'." in done.stderr
+    assert done.stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize("command", [("report",), ("run", "smoke", "--results")])
@@ -164,7 +185,7 @@ def test_a_ray_address_for_jobs_is_no_clusters_own(tmp_path, monkeypatch, addres
     monkeypatch.setenv("RAY_ADDRESS", "http://head:8265")
     done = gd_ray("run", "smoke", *address, cwd=tmp_path)
     assert done.returncode == 2
-    assert done.stderr.startswith("gd-ray: RAY_ADDRESS 'http://head:8265' is no cluster's own address; unset it")
+    assert done.stderr.startswith("gd-ray: RAY_ADDRESS 'http://head:8265' is not the address of a cluster; unset it")
     assert done.stderr.count("\n") == 1
 
 

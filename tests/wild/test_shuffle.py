@@ -6,17 +6,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pictures import boxed, picture, png, tar_bytes, write_parquet
 from PIL import Image
 
-from gd_ray.data.ilsvrc2012 import BATCH_LABELS
 from gd_ray.errors import UserError
-from gd_ray.wild import prepare as prepare_module
-from gd_ray.wild.exclusions import Exclusions, read_exclusions
-from gd_ray.wild.on_ray import map_in_process
-from gd_ray.wild.prepare import prepare
-from gd_ray.wild.sources import open_source
+from gd_ray.ray_utils import map_in_process
+from gd_ray.sources.base import open_source
+from gd_ray.wild import shuffle
+from gd_ray.wild.shuffle import prepare_stream
 from gd_ray.wild.stream import WildStream
+from gd_ray.wordnet.exclusions import Exclusions, read_exclusions
+from gd_ray.wordnet.ilsvrc2012 import BATCH_LABELS
+from tests.helpers.pictures import boxed, picture, png, tar_bytes, write_parquet
 
 
 def contents(stream: WildStream):
@@ -31,7 +31,7 @@ def excluded(*names):
 
 
 def make(source, out, **options):
-    return prepare(str(source), str(out), mapper=map_in_process, **options)
+    return prepare_stream(str(source), str(out), mapper=map_in_process, **options)
 
 
 @pytest.fixture
@@ -72,15 +72,15 @@ def test_hugging_face_parquet(tmp_path):
 @pytest.mark.parametrize("rows", [3, 4, 10, 4096])
 def test_parts_of_one_large_row_group(tmp_path, monkeypatch, rows):
     """Whatever pieces it is read in: rows before a part are passed over, and those behind it are not read."""
-    from gd_ray.wild import sources
+    from gd_ray.sources import parquet
 
-    monkeypatch.setattr(sources, "ROWS", rows)
+    monkeypatch.setattr(parquet, "PART_ROWS", rows)
     file = tmp_path / "part.parquet"
     pictures = pa.array([{"bytes": png(picture(k)), "path": None} for k in range(10)])
     pq.write_table(pa.table({"image": pictures, "label": [f"class {k}" for k in range(10)]}), file, row_group_size=10)
     for start, number in ((0, 10), (0, 4), (4, 4), (8, 2), (3, 5)):
-        part = sources.ParquetPart(file, 0, start, number)
-        assert part.listing().classes == [f"class {k}" for k in range(start, start + number)]
+        part = parquet.ParquetPart(file, 0, start, number, 32)
+        assert part.index().classes == [f"class {k}" for k in range(start, start + number)]
         chunk = part.load(np.array([number - 1, 0]))
         assert [image.tobytes() for image in chunk.images] == [
             boxed(picture(start + number - 1)),
@@ -146,7 +146,7 @@ def test_wordnet_ids_of_folders_further_up(tmp_path):
 
 
 def test_a_large_tar_is_read_in_pieces(tmp_path, monkeypatch):
-    monkeypatch.setattr("gd_ray.wild.tars.ROWS", 3)
+    monkeypatch.setattr("gd_ray.sources.tars.PART_ROWS", 3)
     files = [
         item for k in range(10) for item in ((f"{k}.png", png(picture(k))), (f"{k}.cls", b"cat" if k % 2 else b"dog"))
     ]
@@ -218,6 +218,23 @@ def test_downsampled_imagenet_batches(tmp_path, form):
     assert contents(found) == sorted((images[k].tobytes(), BATCH_LABELS[k]) for k in range(10))
 
 
+def test_downsampled_imagenet_batches_of_another_side(tmp_path):
+    images = np.random.default_rng(0).integers(0, 256, (10, 64, 64, 3), dtype=np.uint8)
+    rows = images.transpose(0, 3, 1, 2).reshape(10, -1)
+    np.savez(tmp_path / "train_data_batch_1.npz", data=rows, labels=np.arange(1, 11))
+    found = make(tmp_path, tmp_path / "out", side=64).stream
+    assert contents(found) == sorted((images[k].tobytes(), BATCH_LABELS[k]) for k in range(10))
+
+
+def test_a_pattern_of_files(tmp_path):
+    for split in ("train", "test"):
+        write_parquet(tmp_path / f"{split}-0.parquet", [png(picture(len(split)))], [0], ["cat"])
+    found = make(tmp_path / "train-*.parquet", tmp_path / "out").stream
+    assert contents(found) == [(boxed(picture(5)), "cat")]
+    with pytest.raises(UserError, match="does not exist"):
+        make(tmp_path / "val-*.parquet", tmp_path / "again")
+
+
 @pytest.mark.parametrize(
     ("width", "labels", "says"),
     [
@@ -226,7 +243,8 @@ def test_downsampled_imagenet_batches(tmp_path, form):
         (3072, [1], r"has 2 rows, but labels of shape \(1,\) and type int64"),
         (3072, ["a", "b"], r"has 2 rows, but labels of shape \(2,\) and type <U1; it needs a whole number for each"),
         (3072, None, r"has 2 rows, but labels of shape \(\) and type object"),
-        (64 * 64 * 3, [1, 2], r"rows of shape \(2, 12288\); take the 32x32 version"),
+        (64 * 64 * 3, [1, 2], r"has images of 64x64, which cannot become 32x32; use --side 64"),
+        (3000, [1, 2], r"rows of shape \(2, 3000\); they must hold square RGB images"),
     ],
 )
 def test_batches_of_other_labels_and_sizes(tmp_path, width, labels, says):
@@ -255,7 +273,7 @@ def test_a_pickle_runs_no_code(tmp_path):
             return (print, ("owned",))
 
     (tmp_path / "train_data_batch_1").write_bytes(pickle.dumps({"data": Evil(), "labels": []}))
-    with pytest.raises(UserError, match="no readable image.*which is no array"):
+    with pytest.raises(UserError, match="no readable image.*which is not an array"):
         make(tmp_path, tmp_path / "out")
 
 
@@ -328,7 +346,7 @@ def test_a_list_that_matches_nothing_is_told(folder, tmp_path):
     assert not make(folder, tmp_path / "some", exclude=Exclusions(listed=frozenset({"cat", "bird"}))).warnings
     for file in (folder / "cat").iterdir():
         file.rename(tmp_path / file.name)
-    with pytest.raises(UserError, match="exclude cannot leave anything out: the images of source .* have no classes"):
+    with pytest.raises(UserError, match="exclude has no effect: the images of source .* have no classes"):
         make(tmp_path / "1.png", tmp_path / "flat", exclude=excluded("cat"))
 
 
@@ -350,7 +368,12 @@ def leaves_nothing(out):
 
 @pytest.mark.parametrize(
     ("source", "says"),
-    [("nowhere", "does not exist"), ("empty", "holds no images"), ("glyphs:many", "needs a number of images")],
+    [
+        ("nowhere", "does not exist"),
+        ("empty", "holds no images"),
+        ("glyphs:many", "needs a number of images"),
+        ("glyphs:0", "needs a number of images"),
+    ],
 )
 def test_a_source_that_is_none(tmp_path, source, says):
     (tmp_path / "empty").mkdir()
@@ -380,12 +403,12 @@ def test_a_stream_is_never_overwritten(folder, tmp_path):
 def test_an_interrupted_run_leaves_no_half_stream_and_can_be_repeated(folder, tmp_path):
     def interrupted(function, items):
         for k, result in enumerate(map_in_process(function, items)):
-            if isinstance(function, prepare_module._Gather) and k == 1:
+            if isinstance(function, shuffle.ShuffleReduce) and k == 1:
                 raise KeyboardInterrupt
             yield result
 
     with pytest.raises(KeyboardInterrupt):
-        prepare("glyphs:900", str(tmp_path / "out"), shard_rows=300, mapper=interrupted)
+        prepare_stream("glyphs:900", str(tmp_path / "out"), shard_rows=300, mapper=interrupted)
     leaves_nothing(tmp_path / "out")
     (tmp_path / "out" / "shard-00007.parquet").write_text("left by a process that was killed")
     (tmp_path / "out" / ".unfinished").touch()
@@ -406,12 +429,12 @@ def test_files_of_others_are_never_removed(folder, tmp_path):
     assert names == {"notes", "manifest.json", *(shard.file for shard in made.manifest.shards)}
 
 
-@pytest.mark.parametrize("step", ["_Deal", "_Gather"])
+@pytest.mark.parametrize("step", ["ShuffleMap", "ShuffleReduce"])
 def test_no_space_left(tmp_path, monkeypatch, step):
     def full(self, item):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(getattr(prepare_module, step), "__call__", full)
+    monkeypatch.setattr(getattr(shuffle, step), "__call__", full)
     with pytest.raises(UserError, match="has no space left; free some or choose another folder") as error:
         make("glyphs:900", tmp_path / "out")
     assert "\n" not in str(error.value)

@@ -3,11 +3,11 @@
 from pathlib import Path
 
 import pytest
-from made import write_made
 
 import analysis
-from analysis import readme
+from analysis.evidence import build as readme
 from gd_ray.errors import UserError
+from tests.helpers.made import write_made
 from trials.experiments import EXPERIMENTS, reduced_spec
 
 ROOT = Path(__file__).parents[2]
@@ -80,9 +80,9 @@ def test_the_section_replaces_the_one_before(made, tmp_path):
 
 def test_a_readme_without_a_place_for_it_is_one_sentence():
     with pytest.raises(UserError, match="README.md has no place for the evidence"):
-        readme.replaced("text", "section")
+        readme.replace_section("text", "section")
 
 
 def test_the_readme_tells_what_the_published_parquet_says():
     results = analysis.load(str(ROOT / readme.EVIDENCE))
-    assert readme.section(results, readme.pictures(results), readme.EVIDENCE) in (ROOT / "README.md").read_text()
+    assert readme.section(results, readme.figures(results), readme.EVIDENCE) in (ROOT / "README.md").read_text()

@@ -5,7 +5,7 @@ from PIL import Image
 from torchvision import transforms
 from torchvision.transforms import functional as TF
 
-from gd_ray.data.loader import augmented, batches, draw_augmentation, normalised, updates_per_epoch
+from gd_ray.data.augmentation import augment, normalize, sample_augmentation, shuffled_batches
 from gd_ray.data.pixels import Statistics
 
 
@@ -18,23 +18,27 @@ def photos():
     return torch.from_numpy(fine)
 
 
-def test_augmentation_is_torchvisions_pixel_for_pixel(photos):
-    draw = draw_augmentation(len(photos), torch.Generator().manual_seed(5))
-    found = augmented(photos, draw).to(torch.uint8).numpy()
+@pytest.mark.parametrize("side", [32, 64])
+def test_augmentation_is_torchvisions_pixel_for_pixel(photos, side):
+    if side == 64:
+        photos = photos.repeat(1, 2, 2, 1)
+    padding = side // 8
+    draw = sample_augmentation(len(photos), photos.shape[1], torch.Generator().manual_seed(5))
+    found = augment(photos, draw).to(torch.uint8).numpy()
     for i, picture in enumerate(photos.numpy()):
         image = Image.fromarray(picture)
         steps = [(TF.adjust_brightness, draw.brightness[i].item()), (TF.adjust_contrast, draw.contrast[i].item())]
         for step, factor in steps if draw.brightness_first[i] else reversed(steps):
             image = step(image, factor)
-        padded = TF.pad(image, 4)
-        image = TF.crop(padded, int(draw.top[i]), int(draw.left[i]), 32, 32)
+        padded = TF.pad(image, padding)
+        image = TF.crop(padded, int(draw.top[i]), int(draw.left[i]), side, side)
         if draw.flip[i]:
             image = TF.hflip(image)
         np.testing.assert_array_equal(found[i], np.asarray(image))
 
 
 def test_draws_have_torchvisions_distributions():
-    draw = draw_augmentation(20_000, torch.Generator().manual_seed(0))
+    draw = sample_augmentation(20_000, 32, torch.Generator().manual_seed(0))
     jitter = transforms.ColorJitter(brightness=63 / 255, contrast=0.8)
     for values, (low, high) in ((draw.brightness, jitter.brightness), (draw.contrast, jitter.contrast)):
         assert low <= values.min() < low + 0.01
@@ -52,7 +56,7 @@ def test_draws_have_torchvisions_distributions():
 def test_pixels_are_distributed_as_torchvisions(photos):
     draws = 10_000
     pictures = photos[torch.arange(draws) % len(photos)]
-    ours = augmented(pictures, draw_augmentation(draws, torch.Generator().manual_seed(3))).numpy()
+    ours = augment(pictures, sample_augmentation(draws, 32, torch.Generator().manual_seed(3))).numpy()
     transform = transforms.Compose(
         [
             transforms.ColorJitter(brightness=63 / 255, contrast=0.8),
@@ -74,7 +78,7 @@ def test_pixels_are_distributed_as_torchvisions(photos):
 
 def test_augmentation_leaves_its_input_alone_and_repeats(photos):
     before = photos.clone()
-    first, second = (augmented(photos, draw_augmentation(64, torch.Generator().manual_seed(1))) for _ in range(2))
+    first, second = (augment(photos, sample_augmentation(64, 32, torch.Generator().manual_seed(1))) for _ in range(2))
     assert torch.equal(first, second)
     assert torch.equal(photos, before)
 
@@ -82,24 +86,22 @@ def test_augmentation_leaves_its_input_alone_and_repeats(photos):
 def test_normalised_is_to_tensor_and_normalize(photos):
     statistics = Statistics((0.5, 0.4, 0.3), (0.2, 0.25, 0.3))
     expected = transforms.Normalize(statistics.mean, statistics.std)(photos.permute(0, 3, 1, 2).double() / 255)
-    found = normalised(photos, statistics)
+    found = normalize(photos, statistics)
     torch.testing.assert_close(found.double(), expected, rtol=1e-5, atol=1e-6)
     assert found.is_contiguous(memory_format=torch.channels_last)
 
 
 def test_batches_are_shuffled_epochs_without_the_partial_batch():
     members = torch.arange(100, 110)
-    found = list(batches(members, 4, 5, torch.Generator().manual_seed(0)))
+    found = list(shuffled_batches(members, 4, 5, torch.Generator().manual_seed(0)))
     assert [len(batch) for batch in found] == [4] * 5
     for epoch in (found[0:2], found[2:4]):
         seen = torch.cat(epoch)
         assert len(seen.unique()) == 8
         assert ((seen >= 100) & (seen < 110)).all()
     assert not torch.equal(found[0], found[2])
-    assert updates_per_epoch(10, 4) == 2
 
 
 def test_a_set_smaller_than_a_batch_is_one_batch():
-    found = list(batches(torch.arange(3), 128, 2, torch.Generator().manual_seed(0)))
+    found = list(shuffled_batches(torch.arange(3), 128, 2, torch.Generator().manual_seed(0)))
     assert [sorted(batch.tolist()) for batch in found] == [[0, 1, 2], [0, 1, 2]]
-    assert updates_per_epoch(3, 128) == 1

@@ -1,14 +1,14 @@
 import numpy as np
 import pytest
-from nouns import wnid, write_wordnet
-from pictures import boxed, picture
 
 from gd_ray.errors import UserError
-from gd_ray.wild.distances import class_counts, is_written, plan_splits, write_split
-from gd_ray.wild.hierarchy import read_wordnet
-from gd_ray.wild.on_ray import map_in_process
-from gd_ray.wild.prepare import prepare
+from gd_ray.ray_utils import map_in_process
+from gd_ray.wild.shuffle import prepare_stream
+from gd_ray.wild.splits import class_counts, is_written, plan_splits, write_split
 from gd_ray.wild.stream import WildStream
+from gd_ray.wordnet.hierarchy import read_wordnet
+from tests.helpers.nouns import wnid, write_wordnet
+from tests.helpers.pictures import boxed, picture
 
 COUNTS = {"collie": 4, "tabby": 3, "cat": 2, "poodle": 1, "Lassie": 2}
 """Distances from the poodle: 2, 4, 3, 0, 3."""
@@ -54,8 +54,8 @@ def test_training_classes_are_left_out_and_unknown_ones_kept_apart(nouns):
 @pytest.mark.parametrize(
     ("classes", "goals", "options", "says"),
     [
-        ({"dog": 1}, ["n00000400"], {}, "no class that WordNet knows.*'dog'"),
-        ({"n00000300": 1}, ["n12345678"], {}, "has 'n12345678', which WordNet does not know"),
+        ({"dog": 1}, ["n00000400"], {}, "no class that is in WordNet.*'dog'"),
+        ({"n00000300": 1}, ["n12345678"], {}, "has 'n12345678', which is not in WordNet"),
         ({"n00000300": 1}, [], {}, "is empty"),
         ({"n00000300": 1}, ["n00000400"], {"least": 0}, "least 0 and splits 5 must be at least 1"),
     ],
@@ -71,7 +71,7 @@ def test_a_stream_is_cut_in_its_order(nouns, tmp_path):
     for k, name in enumerate(names):
         (tmp_path / "pictures" / name).mkdir(parents=True, exist_ok=True)
         picture(k).save(tmp_path / "pictures" / name / f"{k}.png")
-    whole = prepare(str(tmp_path / "pictures"), str(tmp_path / "s"), mapper=map_in_process, shard_rows=5).stream
+    whole = prepare_stream(str(tmp_path / "pictures"), str(tmp_path / "s"), mapper=map_in_process, shard_rows=5).stream
     found = class_counts(whole, mapper=map_in_process)
     assert found == {**counts(), "n99999999": 1}
     plan = plan_splits(found, nouns, [wnid("poodle")], least=3)

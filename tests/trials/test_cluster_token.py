@@ -55,7 +55,7 @@ def test_the_token_of_this_machine_is_shown_and_a_missing_one_asked_for(cluster,
     assert done.returncode == 2
     assert done.stderr == run(address, stranger, tmp_path, RAY_AUTH_MODE="token").stderr
     assert done.stderr == (
-        f"gd-ray: --address '{address}' wants a token that it was not shown; copy ~/.ray/auth_token from the machine "
+        f"gd-ray: --address '{address}' asks for a token that it did not get; copy ~/.ray/auth_token from the machine "
         f"where the cluster was started, and leave RAY_AUTH_MODE unset or set it to token.\n"
     )
     done = run(address, home, tmp_path)

@@ -1,23 +1,24 @@
-"""Results made by hand, written through the real writer, so that every number in them is known."""
+"""Results made by hand, written through the store, so that every number in them is known."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
 
-from gd_ray.inputs import Inputs
-from gd_ray.results import SampledImages, StageResult, TrialResult
+from gd_ray import store
+from gd_ray.fingerprint import Fingerprints
+from gd_ray.results import StageResult, TrialResult
 from gd_ray.spec import TrialSpec
-from trials.results import write_stages, write_trial
+from gd_ray.wild.sampling import Sample
 
 Hits = Callable[[int, int], int]
 """Test images right, of 100, after stage s on task r, both from 1."""
 
 
 def made_stage(spec: TrialSpec, stage: int, hits: Hits) -> StageResult:
-    """Every class of a task keeps its share of right images; wrong ones go to the newest class."""
+    """Every class of a task keeps its share of right images; wrong ones are predicted as the newest class."""
     counts = tuple(hits(stage, task) for task in range(1, stage + 1))
-    external = spec.rules.external and stage > 1
+    external = spec.method.external and stage > 1
     return StageResult(
         stage=stage,
         hits=counts,
@@ -44,13 +45,14 @@ def _confusion(spec: TrialSpec, stage: int, counts: Sequence[int]) -> np.ndarray
     return np.array([row for row in rows if row[2] > 0], np.int64)
 
 
-def _samples(stage: int) -> SampledImages:
+def _samples(stage: int) -> Sample:
     number = 6 if stage else 0
-    return SampledImages(
+    return Sample(
         positions=np.arange(number, dtype=np.int64) + 10 * stage,
         is_ood=np.arange(number) >= 4,
         classes=np.array([0, 0, 1, 1, -1, -1], np.int64)[:number],
-        confidences=np.array([0.9, 0.8, 0.7, 0.6, np.nan, np.nan], np.float32)[:number],
+        scores=np.array([0.9, 0.8, 0.7, 0.6, np.nan, np.nan], np.float32)[:number],
+        previous_kind="probability",
     )
 
 
@@ -61,14 +63,35 @@ def write_made(
     hits: Hits,
     *,
     stages: int | None = None,
-    inputs: Inputs | None = None,
+    inputs: Fingerprints | None = None,
+    storage: str = "storage",
+    command: str | None = None,
 ) -> str:
-    """One trial; with `stages` it is still running and has no row among the trials."""
+    """Write one trial and a selection of it; with `stages` it is not finished and has no row among the trials."""
     done = tuple(made_stage(spec, stage, hits) for stage in range(1, (stages or spec.num_tasks) + 1))
-    write_stages(results, experiment, spec, done)
+    store.write_stages(results, spec, done)
     if stages is None:
-        write_trial(results, experiment, TrialResult(spec, done, inputs or Inputs()), "cpu", 1)
+        store.write_trial(results, TrialResult(spec, done, inputs or Fingerprints()), device="cpu", threads=1)
+    select(results, experiment, [spec], storage=storage, command=command)
     return spec.trial_id
+
+
+def select(
+    results: str, experiment: str, specs: Sequence[TrialSpec], *, storage: str = "storage", command: str | None = None
+) -> None:
+    """Write the selection of a run, as the runner does before its first trial."""
+    rows = [
+        {
+            "trial_id": spec.trial_id,
+            **spec.flat(),
+            "stages": spec.num_tasks,
+            "work": 1.0,
+            "shares": [(stage + 1) / spec.num_tasks for stage in range(spec.num_tasks)],
+            "first_model": spec.first_model_id,
+        }
+        for spec in specs
+    ]
+    store.write_selection(results, store.Selection(experiment, storage, command, rows))
 
 
 def made_spec(method: str = "gd+ext", seed: int = 0, **changes: object) -> TrialSpec:

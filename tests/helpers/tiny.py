@@ -1,0 +1,30 @@
+"""A trial small enough for tests: six classes in three tasks, a few updates a stage."""
+
+from dataclasses import replace
+
+from gd_ray.methods import METHODS, Method
+from gd_ray.spec import TrialSpec
+
+
+def tiny_spec(**changes) -> TrialSpec:
+    defaults = {
+        "dataset": "glyphs",
+        "stream": "glyphs",
+        "num_classes": 6,
+        "task_size": 2,
+        "train_per_class": 8,
+        "test_per_class": 4,
+        "coreset_size": 8 if str(changes.get("method")).startswith("bic") else 7,  # one to hold out of each class
+        "window": 60,
+        "network": "wrn-10-1",
+        "batch_size": 8,
+        "epoch_factor": 0.005,
+    }
+    if isinstance(changes.get("method"), str) and changes["method"] in METHODS:
+        changes = {**changes, "method": tiny_method(changes["method"])}
+    return TrialSpec(**{**defaults, **changes})
+
+
+def tiny_method(name: str) -> Method:
+    """A preset; BiC holds out half of its coreset, for the usual tenth of a tiny one is no image."""
+    return replace(METHODS[name], options={"held_out": 0.5}) if name.startswith("bic") else METHODS[name]

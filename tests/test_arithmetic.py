@@ -1,0 +1,99 @@
+"""The spec decides the arithmetic, from any state that a process or its environment had before."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from gd_ray.arithmetic import float32_state, set_arithmetic, training_arithmetic
+from gd_ray.checks import check_device
+from gd_ray.errors import UserError
+from gd_ray.hardware import describe
+from tests.helpers.tiny import tiny_spec
+
+IEEE = {
+    "convolution": "ieee",
+    "rnn": "ieee",
+    "cudnn": "ieee",
+    "cudnn allows tf32": False,
+    "matmul": "ieee",
+    "matmul allows tf32": False,
+    "CPU convolution": "ieee",
+    "CPU matmul": "ieee",
+}
+TF32 = {**IEEE, "convolution": "tf32", "rnn": "tf32", "cudnn": "tf32", "cudnn allows tf32": True}
+B = torch.backends
+PRIOR = [
+    lambda: None,
+    lambda: torch.set_float32_matmul_precision("medium"),
+    lambda: setattr(B.cuda.matmul, "allow_tf32", True),
+    lambda: setattr(B.cuda.matmul, "fp32_precision", "tf32"),
+    lambda: setattr(B.cudnn, "allow_tf32", False),
+    lambda: setattr(B.cudnn.conv, "fp32_precision", "ieee"),
+    lambda: setattr(B.cudnn.rnn, "fp32_precision", "tf32"),
+    lambda: setattr(B, "fp32_precision", "tf32"),
+    lambda: setattr(B.mkldnn.matmul, "fp32_precision", "bf16"),
+]
+
+
+def check_every_prior_state():
+    for first in PRIOR:
+        for second in PRIOR:
+            first(), second()
+            set_arithmetic("cpu")
+            assert float32_state() == IEEE
+            first(), second()
+            with training_arithmetic("tf32", "cpu"):
+                assert float32_state() == TF32
+            assert float32_state() == IEEE
+            with B.cudnn.flags(enabled=True, allow_tf32=None, fp32_precision=None):
+                pass  # raises where switches disagree
+
+
+def test_every_prior_state_ends_in_the_arithmetic_of_the_spec():
+    check_every_prior_state()
+
+
+def test_the_variable_of_containers_changes_nothing():
+    environment = {**os.environ, "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE": "1"}
+    command = "from tests.test_arithmetic import check_every_prior_state as c; c()"
+    subprocess.run([sys.executable, "-c", command], env=environment, check=True)
+
+
+def test_a_gpu_gets_deterministic_algorithms(monkeypatch):
+    called = []
+    monkeypatch.setattr(torch, "use_deterministic_algorithms", called.append)
+    monkeypatch.setattr(B.cudnn, "deterministic", False)
+    set_arithmetic("cpu")
+    set_arithmetic("cuda")
+    assert B.cudnn.deterministic
+    monkeypatch.setenv("GD_RAY_DETERMINISTIC", "0")
+    set_arithmetic("cuda")
+    assert called == [True, False]
+    assert os.environ["CUBLAS_WORKSPACE_CONFIG"] == ":4096:8"
+
+
+def test_ids_of_three_precisions_differ():
+    assert len({tiny_spec(precision=precision).trial_id for precision in ("float32", "tf32", "bfloat16")}) == 3
+
+
+def test_tf32_is_refused_where_it_does_not_exist(monkeypatch):
+    spec = tiny_spec(precision="tf32")
+    with pytest.raises(UserError, match="tf32 needs a GPU from Ampere on, not a CPU"):
+        check_device(spec, "cpu")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (7, 5))
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "Tesla T4")
+    with pytest.raises(UserError, match="Tesla T4 does not support tf32: use precision=float32"):
+        check_device(spec, "cuda")
+    monkeypatch.setenv("NVIDIA_TF32_OVERRIDE", "1")
+    with pytest.raises(UserError, match="NVIDIA_TF32_OVERRIDE=1 overrides"):
+        check_device(tiny_spec(), "cuda")
+
+
+def test_a_cpu_is_described():
+    found = describe("cpu")
+    assert found["cpu"]
+    assert found["gpu"] is None

@@ -1,0 +1,275 @@
+"""The path of a GPU on a machine without one: fake CUDA tensors, watched for all that would be wrong or slow there."""
+
+from unittest import mock
+
+import numpy as np
+import pytest
+import torch
+
+import gd_ray.learner
+import gd_ray.objective
+import gd_ray.training
+from gd_ray.conventions import convention_named
+from gd_ray.cuda_graph import GraphedStep
+from gd_ray.data import augmentation
+from gd_ray.data.pixels import Statistics
+from gd_ray.evaluation import confusion_counts
+from gd_ray.learners.distillation import Distillation
+from gd_ray.methods import METHODS
+from gd_ray.networks import classifier
+from gd_ray.objective import DistillationLoss, TeacherLoss
+from gd_ray.philox import PhiloxDropout
+from gd_ray.wild.sampling import plan_sampling
+from gd_ray.wild.scoring import ScoringJob
+from gd_ray.wild.stream import MemoryStream, Window
+from tests.helpers.fake_gpu import GpuDefectError, fake_gpu
+from tests.helpers.fake_training import STATISTICS, fake_stage, small_spec, train_on_fake_gpu
+
+pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a real GPU")
+
+CEILINGS = {"teacher": 270, "model": 400, "fine-tune": 350}
+"""Kernels of an update of gd+ext, WRN-16-2."""
+
+
+@pytest.fixture(autouse=True)
+def short_warm_up(monkeypatch):
+    monkeypatch.setattr("gd_ray.cuda_graph.WARM_UP", 1)
+
+
+READ_VALUES = ("icarl", "bic")
+"""Learners that herd or fit a bias after the training: that needs values, which fake tensors have not."""
+
+
+@pytest.mark.parametrize("method", [name for name, method in METHODS.items() if method.learner not in READ_VALUES])
+def test_every_method_trains_without_a_wait_and_is_recorded(method):
+    # Each training has two updates or more, also a teacher that learns from the current task alone.
+    few = METHODS[method].balancing == "balanced set" or not METHODS[method].external
+    epochs = 1 / 600 if METHODS[method].confidence else 1 / 200
+    watch, trainings = train_on_fake_gpu(small_spec(method, epoch_factor=epochs, fine_tune_factor=60 if few else 10))
+    assert trainings
+    assert watch.graphs >= len(trainings)
+    assert watch.replays >= watch.graphs
+
+
+@pytest.mark.parametrize("method", ["gd+ext", "dr"])
+def test_the_released_convention_and_bfloat16_too(method):
+    spec = small_spec(method, convention="released", precision="bfloat16", epoch_factor=1 / 600, fine_tune_factor=10)
+    watch, trainings = train_on_fake_gpu(spec)
+    assert watch.graphs >= len(trainings)
+
+
+def test_an_update_keeps_below_its_ceiling_of_kernels():
+    spec = small_spec(network="wrn-16-2", num_classes=100, epoch_factor=1 / 600, fine_tune_factor=10)
+    with mock.patch("gd_ray.cuda_graph.WARM_UP", 2):
+        _, trainings = train_on_fake_gpu(spec)
+    found = {name: sum(updates[1].values()) for name, updates in zip(CEILINGS, trainings, strict=True)}
+    assert all(found[name] <= ceiling for name, ceiling in CEILINGS.items()), found
+    assert trainings[1][1]["cudnn_batch_norm"] == 3 * 13  # the kernels that CUDA chooses
+    assert all(updates[1]["_philox_randint_"] == 1 for updates in trainings)  # one draw for all dropouts
+
+
+def test_scoring_copies_a_unit_once_and_waits_once():
+    with fake_stage(small_spec()) as (watch, _, stage, previous):
+        stream = MemoryStream(np.zeros((600, 32, 32, 3), np.uint8), block=600)
+        spec = stage.spec
+        plan = plan_sampling(spec.method, convention_named("paper"), size=20, ood_ratio=0.5, num_classes=10)
+        job = ScoringJob(previous, STATISTICS, stream, Window(0, 600, 600), plan)
+        units = job.units()
+        watch.waits.clear()
+        for unit in units:
+            job.score_unit(unit)
+        assert [what for what, _ in watch.waits] == ["a tensor leaves the GPU"] * len(units)
+
+
+def test_evaluation_waits_for_its_counts_alone():
+    with fake_stage(small_spec()) as (watch, _, _, previous):
+        watch.waits.clear()
+        images = torch.empty(600, 32, 32, 3, dtype=torch.uint8)
+        confusion_counts(previous, images, np.zeros(600, np.int64), STATISTICS)
+        assert [what for what, _ in watch.waits] == ["a tensor leaves the GPU"]
+
+
+# Twelve defects, planted one at a time; each must be found. The first seven raise errors of fake tensors or waits.
+
+
+def luminance_on_the_cpu(patch):
+    patch(augmentation, "_luminance", clearable(lambda device: torch.tensor([1.0, 2.0, 3.0])))
+
+
+def normalization_on_the_cpu(patch):
+    patch(augmentation, "_normalization", clearable(lambda statistics, device: (torch.ones(3), torch.ones(3))))
+
+
+def new_head_on_the_cpu(patch):
+    real = classifier._new_head
+
+    def new_head(old, rows, rng, kept):
+        head = real(old, rows, rng, kept)
+        return torch.nn.Linear(head.in_features, head.out_features)
+
+    patch(classifier, "_new_head", new_head)
+
+
+def item_in_a_mean(patch):
+    patch(
+        gd_ray.objective,
+        "masked_mean",
+        lambda x, mask=None, weights=None: x.sum() / (1 if mask is None else mask.sum().item()),
+    )
+
+
+def branch_on_a_tensor(patch):
+    def masked_mean(losses, mask=None, weights=None):
+        return losses.mean() if mask is None or mask.any() else losses.sum()
+
+    patch(gd_ray.objective, "masked_mean", masked_mean)
+
+
+def boolean_index(patch):
+    patch(gd_ray.objective, "masked_mean", lambda x, mask=None, weights=None: (x if mask is None else x[mask]).mean())
+
+
+def loss_read_in_every_update(patch):
+    for loss in (TeacherLoss, DistillationLoss):
+
+        def call(self, *arguments, real=loss.__call__):
+            terms = real(self, *arguments)
+            float(terms["cls"])
+            return terms
+
+        patch(loss, "__call__", call)
+
+
+def dropout_from_a_cpu_generator(patch):
+    patch(gd_ray.learner.Stage, "_dropout_rng", lambda self, purpose: torch.Generator().manual_seed(0))
+
+
+def batch_index_on_the_cpu(patch):
+    real = augmentation.to_device
+
+    def to_device(values, device):
+        return values if values.dim() == 3 and values.shape[1] == 5 else real(values, device)
+
+    patch(augmentation, "to_device", to_device)
+    patch(gd_ray.training, "graphed", lambda step, device: lambda *inputs, constant: step(*inputs))
+
+
+def draws_from_pageable_memory(patch):
+    patch(augmentation, "to_device", lambda values, device: values.to(device))
+
+
+def labels_on_the_cpu(patch):
+    real = gd_ray.learner.TrainingBatches
+
+    def batches(labels, **named):
+        return real(labels=torch.empty(labels.shape, dtype=labels.dtype), **named)
+
+    patch(gd_ray.learner, "TrainingBatches", batches)
+
+
+def class_counts_on_the_cpu(patch):
+    patch(Distillation, "_class_counts", lambda self, stage, *_, **__: torch.ones(sum(stage.task_sizes)))
+
+
+def clearable(function):
+    function.cache_clear = lambda: None
+    return function
+
+
+PLANTED = {
+    luminance_on_the_cpu: "device",
+    normalization_on_the_cpu: "device",
+    new_head_on_the_cpu: "device",
+    item_in_a_mean: "a number leaves the GPU",
+    branch_on_a_tensor: "a number leaves the GPU",
+    boolean_index: "boolean index",
+    loss_read_in_every_update: "a number leaves the GPU",
+    dropout_from_a_cpu_generator: "draws from a generator",
+    batch_index_on_the_cpu: "index from the CPU",
+    draws_from_pageable_memory: "copy from pageable memory",
+    labels_on_the_cpu: "CPU tensor by a GPU index",
+    class_counts_on_the_cpu: "copy from pageable memory",
+}
+
+
+@pytest.mark.parametrize("plant", PLANTED, ids=lambda plant: plant.__name__)
+def test_a_planted_defect_is_found(plant, monkeypatch):
+    plant(monkeypatch.setattr)
+    with pytest.raises(RuntimeError, match=PLANTED[plant]) as found:
+        train_on_fake_gpu(small_spec(epoch_factor=1 / 600))
+    if found.type is GpuDefectError:
+        assert "/gd_ray/" in str(found.value) or "test_fake_gpu.py:" in str(found.value)  # file and line
+
+
+# What a CUDA graph cannot record.
+
+
+def recorded(step):
+    with fake_gpu() as watch:
+        graphed = GraphedStep(step)
+        value = torch.zeros(4, device="cuda")
+        for _ in range(4):
+            graphed(value, constant=0.1)
+    return watch
+
+
+def test_a_step_is_recorded_once_per_learning_rate_and_replayed():
+    with fake_gpu() as watch:
+        graphed = GraphedStep(lambda value: value.add_(1))
+        for rate in (0.1, 0.1, 0.1, 0.01, 0.01):
+            graphed(torch.zeros(4, device="cuda"), constant=rate)
+    assert (watch.graphs, watch.replays) == (2, 4)  # the first update warms up
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        pytest.param(lambda value: value.sum().item(), id="wait"),
+        pytest.param(lambda value: value + torch.tensor(2.0), id="value of the CPU"),
+        pytest.param(lambda value: value + torch.tensor([2.0], device="cuda"), id="allocation by value"),
+    ],
+)
+def test_a_step_that_cannot_be_recorded_runs_eagerly_with_a_warning(step):
+    with pytest.warns(UserWarning, match="without a CUDA graph"):
+        watch = recorded(step)
+    assert watch.replays == 0
+
+
+@pytest.mark.parametrize("generator", [None, torch.Generator()])
+def test_a_draw_that_depends_on_the_gpu_is_a_defect_everywhere(generator):
+    with pytest.raises(GpuDefectError, match="generator"):
+        recorded(lambda value: value.uniform_(generator=generator))
+
+
+# Stateless dropout draws.
+
+
+def test_dropout_words_depend_on_seed_update_and_position_alone():
+    def masks(sizes, seed=5, updates=2):
+        rng, result = PhiloxDropout(seed, "cpu"), []
+        for _ in range(updates):
+            rng.next_update()
+            result.append([rng.mask(size, 45875, torch.float32).clone() for size in sizes])
+        return result
+
+    first, second = masks([40, 1000])
+    assert not torch.equal(first[1], second[1])
+    assert not torch.equal(masks([40, 1000], seed=6)[0][1], first[1])
+    for (whole,), parts in zip(masks([1040]), (first, second), strict=True):  # the same words in one piece
+        assert torch.equal(whole, torch.cat(parts))
+    kept = torch.cat([mask for update in masks([10**6], updates=1) for mask in update])
+    assert (kept > 0).float().mean().item() == pytest.approx(0.7, abs=0.002)
+    assert kept.mean().item() == pytest.approx(1, abs=0.003)
+    # A stored table: a later torch with other numbers must not pass unseen.
+    assert (first[0] > 0).int().tolist() == TABLE
+
+
+TABLE = [int(bit) for bit in "1011111011010111101111111001111111000100"]
+
+
+def test_fake_tensors_leave_torch_as_it_was():
+    train_on_fake_gpu(small_spec(epoch_factor=1 / 600))
+    layer = torch.nn.Linear(3, 2)
+    layer(torch.ones(1, 3)).sum().backward()
+    assert layer.weight.grad is not None
+    assert Statistics((0.5,) * 3, (0.2,) * 3) == STATISTICS

@@ -1,0 +1,184 @@
+"""Claims of trials: two runs at one trial, dead and stuck processes, and the rates of a heartbeat."""
+
+import json
+import os
+import threading
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from gd_ray.heartbeat import progress_file, read_all_progress, read_progress
+from trials import claim, worker
+from trials.claim import acquire, beat, heartbeat, owns, release
+from trials.cost import StepCost
+from trials.experiments import experiment_named
+from trials.registry import DataLocations
+
+COST = [StepCost(1, "teacher", 100, 3.0), StepCost(2, "model", 100, 3.0), StepCost(2, "evaluate", 400, 1.0)]
+
+
+@pytest.fixture
+def path(tmp_path):
+    return progress_file(str(tmp_path), "one")
+
+
+@pytest.fixture
+def fast(monkeypatch):
+    monkeypatch.setattr("trials.claim.HEARTBEAT_S", 0.02)
+
+
+def change(path, **values):
+    path.write_text(json.dumps({**json.loads(path.read_text()), **values}))
+
+
+def wait_until(condition, seconds=10):
+    deadline = time.time() + seconds
+    while not condition():
+        assert time.time() < deadline
+        time.sleep(0.01)
+
+
+def test_a_heartbeat_has_the_stage_and_the_rates_of_a_trial(path, tmp_path, fast):
+    acquire(path, "run")
+    with heartbeat(path, "run", COST) as report:
+        report(2, "model", 0, 100)
+        time.sleep(0.2)
+        report(2, "model", 50, 100)
+        wait_until(lambda: read_progress(path).share >= 0.4)
+        now = read_all_progress(str(tmp_path))["one"]
+    assert (now.stage, now.step, now.pid) == (2, "model", os.getpid())
+    assert now.share == (300 + 150) / 1000
+    assert 0 < now.images_per_second < 50 / 0.2
+    assert now.share_per_second / now.images_per_second == pytest.approx(
+        0.003, rel=0.01
+    )  # an image is 3 of 1000 passes
+    assert not list(path.parent.iterdir())
+
+
+def test_the_second_run_at_a_trial_waits_for_the_first(path):
+    acquire(path, "first")
+    acquired = threading.Event()
+    second = threading.Thread(target=lambda: (acquire(path, "second"), acquired.set()))
+    second.start()
+    with heartbeat(path, "first", COST):
+        assert not acquired.wait(1.5)
+    assert acquired.wait(10)
+    second.join()
+    assert read_progress(path).run == "second"
+
+
+def test_waiting_can_be_cancelled(path, tmp_path):
+    model, acquired = tmp_path / "first.pt", []
+    acquire(path, "first")
+    second = threading.Thread(target=lambda: acquired.append(acquire(path, "second", cancelled=model.exists)))
+    second.start()
+    time.sleep(1)
+    assert acquired == []
+    model.touch()
+    second.join(5)
+    assert acquired == [False]
+    assert read_progress(path).run == "first"
+
+
+def test_a_dead_process_holds_no_claim(path, monkeypatch):
+    path.parent.mkdir()
+    dead = os.fork()
+    if dead == 0:
+        acquire(path, "first")
+        os._exit(0)
+    os.waitpid(dead, 0)
+    assert read_progress(path).pid == dead
+    started = time.monotonic()
+    assert acquire(path, "second")
+    assert time.monotonic() - started < 5
+    assert read_progress(path).pid == os.getpid()
+    # Processes of other machines cannot be looked up: their heartbeat decides.
+    change(path, host="elsewhere")
+    monkeypatch.setattr(claim, "STALE_AFTER_S", 1.0)
+    started = time.monotonic()
+    assert acquire(path, "third")
+    assert 1.0 < time.monotonic() - started < 5
+
+
+def test_a_run_takes_over_from_its_own_lost_process_which_then_leaves_the_file_alone(path, fast):
+    acquire(path, "run")
+    with heartbeat(path, "run", COST) as report:
+        started = time.monotonic()
+        assert acquire(path, "run")
+        assert time.monotonic() - started < 5
+        change(path, host="elsewhere", pid=7)  # the new process
+        before = path.read_text()
+        time.sleep(0.2)
+        beat(path, report.progress())
+        assert not owns(path, "run")
+        assert path.read_text() == before
+    release(path, "run")
+    assert path.read_text() == before
+
+
+def test_a_stuck_trial_stops_its_heartbeat_until_it_continues(path, fast, monkeypatch):
+    monkeypatch.setattr("trials.claim.STUCK_AFTER_S", 0.3)
+    acquire(path, "first")
+    with heartbeat(path, "first", COST) as report:
+        time.sleep(0.6)
+        before = path.read_text()
+        time.sleep(0.3)
+        assert path.read_text() == before
+        report(1, "teacher", 10, 100)
+        wait_until(lambda: path.read_text() != before)
+
+
+def test_a_failed_read_or_write_does_not_end_the_heartbeat(path, fast, monkeypatch):
+    acquire(path, "first")
+    original, reads = Path.read_text, [OSError(116, "Stale file handle"), OSError(5, "Input/output error")]
+    write, writes = claim.write_atomic, [OSError(28, "No space left on device")]
+
+    def unsteady(self, *args, **options):
+        if self == path and reads:
+            raise reads.pop()
+        return original(self, *args, **options)
+
+    def full(*args):
+        if writes:
+            raise writes.pop()
+        write(*args)
+
+    monkeypatch.setattr(Path, "read_text", unsteady)
+    monkeypatch.setattr(claim, "write_atomic", full)
+    with heartbeat(path, "first", COST):
+        wait_until(lambda: not reads and not writes, 20)
+        failed = time.time()
+        wait_until(lambda: json.loads(original(path))["time"] >= failed, 20)
+
+
+@pytest.fixture
+def job(tmp_path, monkeypatch):
+    spec = next(spec for spec in experiment_named("smoke").specs() if not spec.method.external)
+    monkeypatch.setattr("ray.get_gpu_ids", lambda: [])
+    return worker.Job(spec, str(tmp_path / "results"), str(tmp_path / "storage"), DataLocations(), "ours")
+
+
+def test_a_trial_that_another_run_has_finished_is_skipped(job, monkeypatch):
+    monkeypatch.setattr(worker, "finished", lambda _: {job.spec.trial_id})
+    monkeypatch.setattr("gd_ray.trial.run_trial", lambda *_, **__: pytest.fail("it ran"))
+    worker.run_job(job, 1, None, lambda stage: None)
+    assert not job.progress.exists()
+
+
+def test_stages_of_a_finished_trial_are_never_replaced_by_fewer(job, monkeypatch):
+    written, stages = [], []
+    stage, checkpoint = SimpleNamespace(stage=1), SimpleNamespace(save=written.append, results=())
+    monkeypatch.setattr(worker, "finished", lambda _: {job.spec.trial_id} if stages else set())
+    monkeypatch.setattr(worker, "write_stages", lambda *_: written.append("stages"))
+
+    def finished_meanwhile(*_, on_stage, **__):
+        stages.append(stage)
+        on_stage(stage, checkpoint)
+
+    monkeypatch.setattr("gd_ray.trial.run_trial", finished_meanwhile)
+    worker.run_job(job, 1, None, lambda stage: None)
+    assert stages
+    assert written == [job.first_model]  # others may wait for it
+    assert not job.progress.exists()

@@ -1,0 +1,57 @@
+"""What the terminal shows of an experiment."""
+
+import io
+import time
+
+from rich.console import Console
+
+from gd_ray.heartbeat import Progress
+from gd_ray.store import TrialState, seconds_left
+from trials.console import duration, live_view, running_table, status_table, summary
+
+
+def state(kind, work=100.0, done=0.0, progress=None, detail=""):
+    fields = {"experiment": "e", "trial_id": "t", "method": "gd", "dataset": "glyphs", "task_size": 5, "seed": 0}
+    return TrialState(**fields, stages=4, state=kind, work=work, work_done=done, progress=progress, detail=detail)
+
+
+def shown(renderable):
+    console = Console(file=io.StringIO(), width=150)
+    console.print(renderable)
+    return console.file.getvalue()
+
+
+def test_the_time_left_is_the_work_left_at_the_rate_of_what_runs():
+    fast, slow = Progress(share=0.5, share_per_second=0.01), Progress(share=0.2, share_per_second=0.001)
+    states = [state("done", done=100), state("running", 100, 50, fast), state("waiting", 100, 10), state("failed")]
+    assert states[1].seconds_left == 50
+    assert seconds_left(states) == (50 + 90) / (100 * 0.01)
+    # A slow trial ends after the others: the time left is its own.
+    assert seconds_left([*states, state("running", 100, 20, slow)]) == 800
+    times = (None, 30, 600, 9000, 400000)
+    assert [duration(time) for time in times] == ["unknown time", "30 s", "10 min", "2.5 h", "4.6 days"]
+
+
+def test_lines_and_tables_of_an_experiment():
+    progress = Progress(stage=2, step="model", share=0.5, images_per_second=321, share_per_second=0.01)
+    states = [state("running", 100, 50, progress, "stage 2 of 4, model"), state("failed"), state("waiting", done=20)]
+    assert summary(states) == "0 of 3 trials done, 1 running, 1 failed, 23% of the work, 2 min left"
+    assert shown(status_table(states)).splitlines()[1].split() == ["e", "0", "1", "1", "1", "23%", "2", "min"]
+    line = shown(running_table(states)).splitlines()[1]
+    assert " ".join(line.split()) == "gd, glyphs, task size 5, seed 0 stage 2 of 4, model 321 50% 50 s"
+    assert "and 3 more" in shown(running_table(states[:1] * 15))
+    assert "0%" in shown(status_table([state("waiting", work=0.0)]))
+
+
+def test_a_line_now_and_then_in_a_pipe_and_an_overview_on_a_terminal():
+    pipe = Console(file=io.StringIO())
+    with live_view(lambda: [state("waiting")], pipe, line_every=1.0):
+        time.sleep(2.5)
+    lines = pipe.file.getvalue().splitlines()
+    assert 1 <= len(lines) <= 3
+    assert "0 of 1 trials done" in lines[0]
+    terminal = Console(file=io.StringIO(), force_terminal=True)
+    running = state("running", 100, 50, Progress(stage=1, step="teacher", share=0.5, share_per_second=0.1))
+    with live_view(lambda: [running], terminal):
+        time.sleep(1.5)
+    assert "gd, glyphs, task size 5, seed 0" in terminal.file.getvalue()
