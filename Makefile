@@ -1,18 +1,40 @@
-# Every target does its own set-up: a .venv made with uv, rebuilt only when the pins change.
-PYTHON ?= python3.11
+# Every target does its own set-up: a .venv of any Python from 3.11 to 3.14, filled by uv and synced when the pins change.
+# PYTHON=python3.13 chooses the interpreter and makes a new .venv when the present one has another version.
 VENV := .venv
 BIN := $(VENV)/bin
 UV_VERSION := 0.13.7
+PYTHONS := python3.11 python3.12 python3.13 python3.14 python3 python
 READY := $(VENV)/.ready
+PINNED := $(VENV)/.pinned
+VERSION_OF = $(shell $(1) -c 'import sys; print(*sys.version_info[:2], sep=".")' 2>/dev/null)
 
 export RAY_USAGE_STATS_ENABLED := 0
 
-.PHONY: demo test lint evidence bench bench-scoring bench-runner bench-prepare bench-analysis bench-train lock clean
+.PHONY: demo test lint coverage evidence dist lock upgrade clean FORCE
+.PHONY: bench bench-scoring bench-runner bench-prepare bench-analysis bench-train bench-gpu
 
-$(READY): requirements.lock pyproject.toml
-	$(PYTHON) -m venv $(VENV)
+ifdef PYTHON
+ifneq ($(call VERSION_OF,$(PYTHON)),$(call VERSION_OF,$(BIN)/python))
+$(PINNED): FORCE
+endif
+endif
+
+$(PINNED): requirements.lock
+	@[ -z "$(PYTHON)" ] && $(BIN)/python -c 'import pip' 2>/dev/null || { \
+	  for candidate in $(or $(PYTHON),$(PYTHONS)); do \
+	    $$candidate -c 'import ensurepip, sys; sys.exit(not (3, 11) <= sys.version_info < (3, 15))' 2>/dev/null \
+	      && python=$$candidate && break; \
+	  done; \
+	  [ -n "$$python" ] || { echo "no Python 3.11 to 3.14 with venv among: $(or $(PYTHON),$(PYTHONS)); install one, such as" \
+	    "with 'apt install python3 python3-venv' or 'uv python install 3.13', or name one with PYTHON=path." >&2; exit 1; }; \
+	  echo "making $(VENV) with $$($$python --version); the first time downloads some gigabytes (torch)"; \
+	  $$python -m venv --clear $(VENV); \
+	}
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv==$(UV_VERSION)
 	$(BIN)/uv pip sync --quiet --compile-bytecode --python $(BIN)/python requirements.lock
+	touch $@
+
+$(READY): $(PINNED) pyproject.toml
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable .
 	touch $@
 
@@ -27,8 +49,11 @@ lint: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-evidence: $(READY)  ## the README's tables and figures of evidence, from the Parquet under analysis/evidence
-	$(BIN)/python -m analysis.readme
+coverage: $(READY)  ## all tests, then the share of lines that the test process itself ran (not Ray's workers)
+	$(BIN)/python -m pytest --cov --cov-report=term-missing
+
+evidence: $(READY)  ## the tables and figures of evidence, from the Parquet under analysis/evidence
+	$(BIN)/python -m analysis.evidence.build
 
 bench: bench-scoring bench-runner bench-prepare bench-analysis bench-train  ## every benchmark; each prints ratios measured in one run
 
@@ -47,9 +72,21 @@ bench-analysis: $(READY)
 bench-train: $(READY)
 	$(BIN)/python tests/benchmarks/bench_train.py
 
-lock: $(READY)  ## resolve the newest versions again and pin them
-	$(BIN)/uv pip compile --quiet --upgrade --python-version 3.11 --extra dev --no-emit-index-url --no-header \
-	  --no-annotate pyproject.toml --output-file requirements.lock
+bench-gpu: $(READY)  ## on a GPU where there is one, else the same table at a tiny size on a CPU
+	$(BIN)/python tests/benchmarks/bench_gpu.py
+
+dist: $(READY)  ## a wheel and a source distribution
+	$(BIN)/uv build --quiet --python $(BIN)/python --no-build-isolation
+
+# One set of versions for every supported Python and platform, without the address of any index.
+COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --fork-strategy fewest --extra dev \
+  --no-emit-index-url --no-header --no-annotate pyproject.toml --output-file requirements.lock
+
+lock: $(READY)  ## pin what pyproject.toml has gained; other pins stay
+	$(COMPILE)
+
+upgrade: $(READY)  ## pin the newest versions within the bounds of pyproject.toml
+	$(COMPILE) --upgrade
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache build *.egg-info
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage* build dist *.egg-info
