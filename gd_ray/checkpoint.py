@@ -18,9 +18,9 @@ from torch import Tensor
 
 from gd_ray.errors import UserError
 from gd_ray.fingerprint import Fingerprints
-from gd_ray.results import StageResult
 from gd_ray.spec import TrialSpec
 from gd_ray.storage import storage_errors, write_atomic
+from gd_ray.trial_result import StageResult
 from gd_ray.wild.sampling import Sample
 
 FORMAT = 3

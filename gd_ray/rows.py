@@ -11,8 +11,8 @@ from typing import Any, get_args, get_type_hints
 import numpy as np
 import pyarrow as pa
 
-from gd_ray.results import StageResult, TrialResult
 from gd_ray.spec import TrialSpec
+from gd_ray.trial_result import StageResult, TrialResult
 
 _ARROW = {int: pa.int64(), float: pa.float64(), str: pa.string(), bool: pa.bool_()}
 

@@ -27,7 +27,6 @@ import pyarrow.parquet as pq
 
 from gd_ray.errors import UserError
 from gd_ray.heartbeat import Progress, read_all_progress
-from gd_ray.results import StageResult, TrialResult
 from gd_ray.rows import confusions_table, samples_table, stages_table, table_of, trial_table
 from gd_ray.spec import TrialSpec
 from gd_ray.storage import (
@@ -41,6 +40,7 @@ from gd_ray.storage import (
     write_atomic,
 )
 from gd_ray.table_files import KINDS, Filters, finished, former_layout, pack, read_rows, write_table
+from gd_ray.trial_result import StageResult, TrialResult
 
 __all__ = ["KINDS", "Filters", "finished", "pack", "read_rows"]  # beside all that is defined here
 

@@ -23,9 +23,9 @@ from gd_ray.losses import EXTERNAL
 from gd_ray.malloc import keep_freed_memory
 from gd_ray.networks.classifier import Classifier
 from gd_ray.progress import ProgressCallback, no_progress
-from gd_ray.results import StageResult, TrialResult
 from gd_ray.seeding import Purpose, generator
 from gd_ray.spec import TrialSpec
+from gd_ray.trial_result import StageResult, TrialResult
 from gd_ray.wild.external import ExternalSet, sample_external_set
 from gd_ray.wild.sampling import Sample, no_sample
 from gd_ray.wild.scoring import Scorer, score_in_process

@@ -13,7 +13,6 @@ ROOT = Path(__file__).parent.parent
 PACKAGES = ("gd_ray", "trials", "analysis")
 FORBIDDEN = {"gd_ray": {"trials", "analysis"}, "trials": {"analysis"}, "analysis": {"torch", "ray", "trials"}}
 ALLOWED = {Path("trials/cli.py"): {"analysis"}}  # the command line joins the parts
-TWICE = {"results", "build", "summary"}  # names of two modules, to be removed one by one
 
 
 def imports(path: Path) -> set[str]:
@@ -58,7 +57,7 @@ def test_no_two_modules_have_one_name():
     for package in PACKAGES:
         for path in (ROOT / package).rglob("*.py"):
             paths[path.stem].append(str(path.relative_to(ROOT)))
-    twice = {stem: found for stem, found in paths.items() if len(found) > 1 and stem not in {"__init__", *TWICE}}
+    twice = {stem: found for stem, found in paths.items() if len(found) > 1 and stem != "__init__"}
     assert not twice
 
 

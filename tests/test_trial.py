@@ -10,8 +10,8 @@ from gd_ray.checkpoint import Checkpoint
 from gd_ray.learner import Stage
 from gd_ray.learners.distillation import Distillation
 from gd_ray.methods import METHODS
-from gd_ray.results import StageResult
 from gd_ray.trial import run_trial
+from gd_ray.trial_result import StageResult
 from gd_ray.wild.scoring import score_in_process
 from tests.helpers.tiny import tiny_spec
 

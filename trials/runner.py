@@ -19,11 +19,11 @@ from rich.console import Console
 from gd_ray.errors import UserError
 from gd_ray.plugins import load_plugins, loaded_plugins
 from gd_ray.ray_utils import connect
-from gd_ray.results import StageResult
 from gd_ray.rows import column_name
 from gd_ray.spec import TrialSpec
 from gd_ray.storage import check_writable
 from gd_ray.store import Selection, clear_failure, finished, trial_states, write_failure, write_selection
+from gd_ray.trial_result import StageResult
 from trials.console import live_view
 from trials.cost import shares_done, spec_cost, spec_work
 from trials.grid import unique

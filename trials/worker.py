@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gd_ray.heartbeat import progress_file
-from gd_ray.results import StageResult
 from gd_ray.rows import git_revision
 from gd_ray.spec import TrialSpec
 from gd_ray.store import clear_failure, finished, write_stages, write_trial
+from gd_ray.trial_result import StageResult
 from trials.claim import ProgressReporter, acquire, heartbeat
 from trials.cost import spec_cost
 from trials.registry import DataLocations

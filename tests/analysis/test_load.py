@@ -17,8 +17,8 @@ from analysis.curves import curves
 from gd_ray.errors import UserError
 from gd_ray.fingerprint import Fingerprints
 from gd_ray.metrics import average_forgetting, average_incremental_accuracy
-from gd_ray.results import TrialResult
 from gd_ray.store import pack, write_failure, write_stages, write_trial
+from gd_ray.trial_result import TrialResult
 from tests.helpers.made import made_spec, made_stage, select, write_made
 
 

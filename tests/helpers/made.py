@@ -7,8 +7,8 @@ import numpy as np
 
 from gd_ray import store
 from gd_ray.fingerprint import Fingerprints
-from gd_ray.results import StageResult, TrialResult
 from gd_ray.spec import TrialSpec
+from gd_ray.trial_result import StageResult, TrialResult
 from gd_ray.wild.sampling import Sample
 
 Hits = Callable[[int, int], int]
