@@ -77,7 +77,7 @@ def run(trials: tyro.conf.OmitArgPrefixes[Trials], cluster: tyro.conf.OmitArgPre
     last stage. Results are Parquet files under --results, readable while the experiment runs. Examples:
 
         gd-ray run demo
-        gd-ray run table1 --where dataset=cifar100 --address auto --gpus 0.25 --stream tinyimages=/streams/tiny
+        gd-ray run table1 --where dataset=cifar100 --address auto --stream tinyimages=/streams/tiny
         gd-ray run table1 --where method=gd+ext --where task_size=10 --set ood_ratio=0.5,0.6
         gd-ray run grid.yaml --plugin my_methods.py
     """

@@ -1,6 +1,7 @@
 """Where trials run and the resources of each, as the command line takes them."""
 
 import math
+import os
 from collections.abc import Collection
 from dataclasses import dataclass
 
@@ -11,8 +12,8 @@ from gd_ray.errors import UserError
 _LEAST = {"cpus": 0.01, "gpus": 0, "scorers": 0, "scorer_cpus": 0.01, "scorer_gpus": 0, "retries": 0}
 _POOL_PAYS = 10_000
 """Images in a window from which a scorer pays: it takes some seconds to start, at every stage."""
-_GPUS_PER_TRIAL = 0.25
-"""Where there are GPUs: a WRN-16-2 and a coreset do not fill one."""
+_TOKEN = 0.01
+"""Share of its trial's GPU, and of its CPU there, that a scorer holds: they take turns."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,17 +27,18 @@ class Cluster:
     """Folder for checkpoints, first models and logs; on several machines one that all of them share."""
     cpus: float | None = None
     """CPUs of a trial; torch uses as many threads (at least one), and a trial with neither GPU nor scorer has at least
-    one CPU. Without it, half a CPU for the trial and half for its scorer, which take turns; less where a machine's GPUs
-    carry more trials than it has CPUs."""
+    one CPU. Without it, half a CPU for the trial and half for its scorer, which take turns; on a GPU one for both,
+    less where a machine's GPUs carry more trials than it has CPUs."""
     gpus: float | None = None
-    """GPUs of a trial; a fraction lets several share one. Without it, a quarter where the cluster has GPUs."""
+    """Share of a GPU for a trial and its scorers, at most 1; 0 trains on CPUs. Without it, a whole GPU while there are
+    as many GPUs as trials, then a half, then a quarter."""
     scorers: int | None = None
     """Ray Data actors that score the stream for a trial; with 0 it scores its window itself. Without it, one, but
     none for windows below 10,000 images: the actor takes some seconds to start, and takes turns with its trial."""
     scorer_cpus: float | None = None
-    """CPUs of a scorer; without it, as many as the trial's."""
+    """CPUs of a scorer; without it, as many as the trial's, or on a GPU a hundredth of the trial's own."""
     scorer_gpus: float | None = None
-    """GPUs of a scorer; without it, as many as the trial's."""
+    """Share of a GPU for a scorer, besides its trial's; without it, a hundredth of the trial's own."""
     retries: int = 2
     """Times that a failed trial is started again from its last stage."""
     tensorboard: bool = False
@@ -54,8 +56,10 @@ class Cluster:
                 raise UserError(f"{option} {value} must be at least {low}.")
             if value == math.inf:
                 raise UserError(f"{option} {value} is more than any machine has; lower it.")
-            if name.endswith("gpus") and value is not None and value > 1 and value != int(value):
-                raise UserError(f"{option} {value} must be whole above 1; give a fraction of one GPU, or whole ones.")
+            if name.endswith("gpus") and value is not None and value > 1:
+                raise UserError(
+                    f"{option} {value:g} is more than the one GPU that it would use; give 1 or a share of it."
+                )
         if "://" in self.storage:
             raise UserError(f"--storage {self.storage!r} must be a folder; mount shared storage and name its path.")
         parse_folders(self.data, "--data")
@@ -64,33 +68,69 @@ class Cluster:
 
 @dataclass(frozen=True)
 class TrialResources:
-    """Resources of a trial and of each of its scorers."""
+    """Resources of the trials that run in one wave, and of their scorers."""
 
     cpus: float
     gpus: float
+    """Share of a GPU for a trial and its scorers."""
     scorers: int | None
     """As asked for; None leaves it to the window of each trial."""
     scorer_cpus: float
     scorer_gpus: float
+    beside: bool = False
+    """Scorers hold their share of a GPU besides the trial's, as asked for, and not a token of it."""
+    doubled: int = 0
+    """The first trials, which are the longest, hold twice the share: Ray fills a GPU before it uses the next one."""
+
+    @property
+    def threads(self) -> int:
+        return max(1, int(self.cpus))
 
     def scorers_for(self, window: int) -> int:
         """Return the number of scorers of a trial with windows of that many images."""
         return self.scorers if self.scorers is not None else int(window >= _POOL_PAYS)
 
+    def bundles(self, rank: int, scorers: int) -> list[dict[str, float]]:
+        """Return what the trial of that rank reserves for itself, and for each of its scorers."""
+        # A trial waits while its scorers work, and may then hold less than a CPU; one without scorers never waits.
+        cpus = self.cpus if scorers or self.gpus else max(self.cpus, self.threads)
+        gpus = self.gpus * (1 + (rank < self.doubled)) - (0 if self.beside else scorers * self.scorer_gpus)
+        return [_bundle(cpus, gpus), *[_bundle(self.scorer_cpus, self.scorer_gpus)] * scorers]
 
-def resolve_resources(cluster: Cluster, nodes: list[dict[str, float]], windows: Collection[int]) -> TrialResources:
+
+def _bundle(cpus: float, gpus: float) -> dict[str, float]:
+    return {"CPU": cpus, **({"GPU": round(gpus, 4)} if gpus else {})}  # Ray counts ten-thousandths
+
+
+def resolve_resources(
+    cluster: Cluster, nodes: list[dict[str, float]], windows: Collection[int], trials: int
+) -> TrialResources:
     """Complete what was asked for with defaults; refuse what the machines of the cluster cannot give.
 
-    `windows` are those of the trials with external data: the others have no scorers.
+    `trials` is how many want to run at once; `windows` are those of the trials with external data: the others have no
+    scorers.
     """
-    gpus = cluster.gpus
-    if gpus is None:
-        gpus = _GPUS_PER_TRIAL if any(node.get("GPU") for node in nodes) else 0.0
-    scorer_gpus = cluster.scorer_gpus if cluster.scorer_gpus is not None else gpus
     scorers = max((TrialResources(0, 0, cluster.scorers, 0, 0).scorers_for(window) for window in windows), default=0)
-    cpus = cluster.cpus if cluster.cpus is not None else _default_cpus(nodes, gpus + scorers * scorer_gpus)
-    scorer_cpus = cluster.scorer_cpus if cluster.scorer_cpus is not None else cpus
-    for kind, own, scorer in (("GPU", gpus, scorer_gpus), ("CPU", cpus, scorer_cpus)):
+    total_gpus = sum(int(node.get("GPU", 0)) for node in nodes)
+    gpus, doubled = (cluster.gpus, 0) if cluster.gpus is not None else gpu_shares(trials, total_gpus)
+    if gpus and not total_gpus:
+        raise UserError(
+            f"--gpus {gpus:g} needs a GPU, but Ray found none{_hidden_gpus()}; use --gpus 0, or check nvidia-smi on "
+            f"the machines of the cluster."
+        )
+    if gpus and 1 - int(1 / gpus + 1e-9) * gpus > 0.05:
+        fit = int(1 / gpus)
+        raise UserError(
+            f"--gpus {gpus:g} leaves a part of every GPU unused: {fit} trials fit on one and {fit * total_gpus} on the "
+            f"{total_gpus} of the cluster; give 1, 0.5 or 0.25, or leave it out to fit {trials} trials."
+        )
+    beside, tokens = cluster.scorer_gpus is not None, _TOKEN if gpus else 0.0
+    scorer_gpus = cluster.scorer_gpus if cluster.scorer_gpus is not None else tokens
+    if not beside and scorers * scorer_gpus >= gpus > 0:
+        raise UserError(f"--scorers {scorers} leave the trial nothing of its --gpus {gpus:g}; lower --scorers.")
+    cpus = cluster.cpus if cluster.cpus is not None else max(_TOKEN, _default_cpus(nodes, gpus) - scorers * tokens)
+    scorer_cpus = cluster.scorer_cpus if cluster.scorer_cpus is not None else tokens or cpus
+    for kind, own, scorer in (("GPU", gpus, scorer_gpus if beside else 0.0), ("CPU", cpus, scorer_cpus)):
         option = f"--{kind.lower()}s"
         wanted, total = own + scorers * scorer, sum(node.get(kind, 0.0) for node in nodes)
         if scorers and wanted > total:
@@ -105,15 +145,32 @@ def resolve_resources(cluster: Cluster, nodes: list[dict[str, float]], windows: 
         if not any(node.get("CPU", 0.0) >= cpu and node.get("GPU", 0.0) >= gpu for node in nodes):
             asked = f"{what}cpus {cpu:g} with {what}gpus {gpu:g}"
             raise UserError(f"{asked} is more than any one machine has; lower them.")
-    return TrialResources(cpus, gpus, cluster.scorers, scorer_cpus, scorer_gpus)
+    return TrialResources(cpus, gpus, cluster.scorers, scorer_cpus, scorer_gpus, beside, doubled)
+
+
+def gpu_shares(trials: int, gpus: int) -> tuple[float, int]:
+    """Return the share of a GPU for each trial, and how many trials get twice as much without a GPU too many.
+
+    Whole GPUs while there are as many as trials, then halves, then quarters: a trial need not fill a fast GPU.
+    """
+    if not gpus:
+        return 0.0, 0
+    parts = next((parts for parts in (1, 2, 4) if trials <= parts * gpus), 4)
+    return 1 / parts, max(0, parts * gpus - trials) if parts > 1 else 0
+
+
+def _hidden_gpus() -> str:
+    hidden = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return "" if hidden is None else f" (CUDA_VISIBLE_DEVICES is {hidden!r} here)"
 
 
 def _default_cpus(nodes: list[dict[str, float]], gpus: float) -> float:
-    """Return half a CPU, or less where the GPUs of a machine carry more trials than it has CPUs."""
+    """Return half a CPU: a trial and its scorer take turns. On a GPU one, which launches kernels all the time, or less
+    where a machine's GPUs carry more trials than it has CPUs."""
     if not gpus:
         return 0.5
     per_trial = [node.get("CPU", 0.0) * gpus / node["GPU"] for node in nodes if node.get("GPU")]
-    return max(0.05, min([0.5, *(cpus / 2 for cpus in per_trial)]))
+    return max(0.05, min([1.0, *per_trial]))
 
 
 def parse_folders(entries: tuple[str, ...], option: str) -> dict[str, str]:

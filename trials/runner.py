@@ -65,7 +65,8 @@ def run_experiment(
         return []
     windows = {job.spec.window for job in open_jobs if job.spec.method.external}
     os.environ.update(RAY_AIR_NEW_OUTPUT="0", TUNE_DISABLE_AUTO_CALLBACK_LOGGERS="1")  # Tune prints nothing
-    resources = resolve_resources(cluster, connect(cluster.address), windows)
+    nodes = connect(cluster.address)
+    resources = resolve_resources(cluster, nodes, windows, len(open_jobs))
     selection = _selection(name, storage, command, jobs)
     with _sigterm_as_interrupt():
         for note in check_jobs(open_jobs):
@@ -74,7 +75,8 @@ def run_experiment(
         for job in open_jobs:
             clear_failure(results, job.spec.trial_id)  # it is waiting or running again
         with live_view(lambda: trial_states(results, [selection]), console):
-            _tune(shared_first_models(open_jobs), resources, cluster, first_stage=True)
+            first = shared_first_models(open_jobs)
+            _tune(first, resolve_resources(cluster, nodes, (), len(first)), cluster, first_stage=True)
             # Trials that another run holds come last; else the longest first, to keep the whole cluster busy longest.
             order = sorted(open_jobs, key=lambda job: (job.progress.exists(), -spec_work(job.spec)))
             return _tune(order, resources, cluster)
@@ -135,9 +137,10 @@ def _tune(
     from gd_ray.wild.ray_scoring import ScorerPool
 
     by_id = {job.spec.trial_id: job for job in jobs}
+    ranks = {trial_id: rank for rank, trial_id in enumerate(by_id)}
     # Bytes, so that an actor can load the plugins before it unpickles what may need them.
     plugins, pickled = loaded_plugins(), {trial_id: pickle.dumps(job) for trial_id, job in by_id.items()}
-    threads = max(1, int(resources.cpus))
+    threads = resources.threads
 
     def pool_of(config: dict[str, Any]) -> ScorerPool | None:
         scorers = resources.scorers_for(config["window"]) if config["method_external"] and not first_stage else 0
@@ -145,11 +148,7 @@ def _tune(
 
     def bundles(config: dict[str, Any]) -> tune.PlacementGroupFactory:
         pool = pool_of(config)
-        scorers = pool.bundles() if pool else []
-        # A trial waits while its scorers work, and may then hold less than a CPU; one without scorers never waits.
-        cpus = resources.cpus if scorers or resources.gpus else max(resources.cpus, threads)
-        own = {"CPU": cpus, **({"GPU": resources.gpus} if resources.gpus else {})}
-        return tune.PlacementGroupFactory([own, *scorers])
+        return tune.PlacementGroupFactory(resources.bundles(ranks[config["trial_id"]], pool.scorers if pool else 0))
 
     def trial(config: dict[str, Any]) -> None:
         load_plugins(*plugins)

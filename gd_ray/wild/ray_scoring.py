@@ -33,10 +33,6 @@ class ScorerPool:
     restarts: int = 3
     """Scorers of a stage that may die on a machine and be replaced; Ray Data itself would replace them for ever."""
 
-    def bundles(self) -> list[dict[str, float]]:
-        """Return what a trial's placement group must hold for the pool, besides the trial itself."""
-        return [{"CPU": self.cpus, **({"GPU": self.gpus} if self.gpus else {})} for _ in range(self.scorers)]
-
 
 def ray_scorer(pool: ScorerPool) -> Scorer:
     """Return a scorer that spreads a window over a pool of actors, inside the caller's placement group if any."""

@@ -312,7 +312,7 @@ def test_bad_options_are_told_before_any_trial(ray, tmp_path):
     from gd_ray.errors import UserError
 
     cases = [
-        ({"gpus": 1}, tiny("gd"), "--gpus 1 is more than the 0 of the largest machine"),
+        ({"gpus": 1}, tiny("gd"), "--gpus 1 needs a GPU, but Ray found none"),
         ({"cpus": 64}, tiny("gd"), "--cpus 64 is more than the 2 of the largest machine"),
         (
             {"cpus": 2, "scorers": 1},

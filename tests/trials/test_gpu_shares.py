@@ -1,0 +1,65 @@
+"""Where trials and scorers run that reserve what `resolve_resources` gives them, on a Ray with declared GPUs."""
+
+from collections import Counter
+
+import pytest
+
+from trials.resources import Cluster, resolve_resources
+
+
+@pytest.fixture(scope="module")
+def ray():
+    import ray
+
+    from gd_ray.ray_utils import start_ray
+
+    ray.shutdown()
+    start_ray(num_cpus=16, num_gpus=8, object_store_memory=100 << 20)
+    yield ray
+    ray.shutdown()
+
+
+def placed(ray, trials, gpus, scorers):
+    """Reserve the trials of a wave, as Tune does in their order; return (trial's GPU, its share, scorers' GPUs)."""
+    windows = [1_000_000] if scorers else []
+    resources = resolve_resources(Cluster(), [{"CPU": 2 * gpus, "GPU": gpus}], windows, trials)
+    bundles = [resources.bundles(rank, scorers) for rank in range(min(trials, 4 * gpus))]
+    groups = [ray.util.placement_group(own) for own in bundles]
+    ray.get([group.ready() for group in groups], timeout=60)
+
+    @ray.remote(num_cpus=0)
+    def gpu_ids():
+        return [int(number) for number in ray.get_gpu_ids()]
+
+    def gpu_of(group, index, bundle):
+        where = ray.util.scheduling_strategies.PlacementGroupSchedulingStrategy(group, index)
+        (found,) = ray.get(gpu_ids.options(num_gpus=bundle["GPU"], scheduling_strategy=where).remote(), timeout=60)
+        return found
+
+    result = []
+    for group, own in zip(groups, bundles, strict=True):
+        first, *others = (gpu_of(group, index, bundle) for index, bundle in enumerate(own))
+        result.append((first, sum(bundle["GPU"] for bundle in own), others))
+    for group in groups:
+        ray.util.remove_placement_group(group)
+    return result
+
+
+def held(found):
+    shares = Counter()
+    for gpu, share, _ in found:
+        shares[gpu] += share
+    return shares
+
+
+def test_first_models_trials_and_their_scorers_spread_over_the_gpus(ray):
+    first_models = placed(ray, 6, 8, scorers=0)
+    assert len({gpu for gpu, *_ in first_models}) == 6
+    rest = ray.util.placement_group([{"GPU": 4}])  # leaves a machine of four
+    ray.get(rest.ready(), timeout=60)
+    for trials, shares in ((4, {1}), (5, {1, 0.5}), (16, {0.25})):
+        found = placed(ray, trials, 4, scorers=1)
+        assert {round(share, 4) for _, share, _ in found} == shares
+        assert held(found) == pytest.approx(dict.fromkeys(held(found), 1))
+        assert len(held(found)) == 4  # none idles, none holds more than it has
+        assert all(scorers == [gpu] for gpu, _, scorers in found)  # on the GPU of their trial
