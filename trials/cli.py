@@ -12,6 +12,7 @@ from gd_ray.errors import UserError
 from trials.prepare import main as prepare_main
 from trials.prepare import prepare
 from trials.resources import Cluster
+from trials.sampled import sampled
 
 if TYPE_CHECKING:
     from analysis import Results
@@ -280,6 +281,7 @@ def main() -> None:
                 "prepare": prepare,
                 "status": status,
                 "report": report,
+                "sampled": sampled,
                 "pack": pack,
                 "convert": convert,
             },

@@ -1,7 +1,7 @@
 """`gd-ray prepare`: make streams and data sets, and print their size and statistics. Imports torch and Ray late."""
 
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sized
 from contextlib import contextmanager
 from functools import cache, partial
 from time import perf_counter
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from gd_ray.data.pixels import Statistics
     from gd_ray.data.prepared import Description
     from gd_ray.progress import OnProgress
+    from gd_ray.sources.base import PassedOver
 
 _STEPS = {
     "count": ("counting classes", 0.0, 1.0),
@@ -28,6 +29,7 @@ _STEPS = {
 """Text of each step, where it starts on the progress bar, and its length: reading decodes, the others do not."""
 _Source = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="SOURCE")]
 _Out = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="OUT")]
+_REASONS = 8
 _Names = tyro.conf.UseAppendAction[tuple[str, ...]]
 
 
@@ -46,8 +48,9 @@ def stream(
 
     SOURCE is a folder of images (a class per folder, or flat), Hugging Face-style Parquet, tars (WebDataset, one per
     WordNet id, or the official tar of tars), downsampled-ImageNet batches, a tiny_images.bin, or glyphs:N for N drawn
-    characters. OUT is a folder or an address such as s3://bucket/stream. Corrupt images are counted and listed in
-    OUT/manifest.json. The paper's streams, and a small one:
+    characters. OUT is a folder or an address such as s3://bucket/stream. OUT/manifest.json counts corrupt images and
+    files that are passed over. The stream has the path of every image: 'gd-ray sampled' lists those that a trial
+    sampled. The paper's streams, and a small one:
 
         gd-ray prepare stream /data/fall11_whole.tar streams/imagenet2011 --exclude ilsvrc2012
         gd-ray prepare stream /data/tiny_images.bin streams/tinyimages --indexes /data/cifar_indexes --images 20000000
@@ -79,16 +82,17 @@ def stream(
     manifest, seconds = prepared.stream.manifest, perf_counter() - started
     size = sum(shard.bytes for shard in manifest.shards) / 1e6
     _print(
-        f"{out}: {manifest.images} images of {side}x{side} in {len(manifest.shards)} shards, {size:.0f} MB, "
+        f"{out}: {manifest.images} images of {side}x{side} in {_count(manifest.shards, 'shard')}, {size:.0f} MB, "
         f"{seconds:.0f} s ({manifest.images / seconds:.0f} images/s); digest {prepared.stream.digest}."
     )
     if manifest.excluded:
         left_out = sum(manifest.excluded.values())
-        _print(f"Excluded {left_out} images of {len(manifest.excluded)} classes; manifest.json lists them.")
+        _print(f"Excluded {left_out} images of {_count(manifest.excluded, 'class')}; manifest.json lists them.")
     _print_statistics(manifest.statistics)
     if manifest.unreadable:
         first = manifest.unreadable_examples[0]
         _print(f"{manifest.unreadable} could not be read; manifest.json lists them, the first: {first}")
+    _print_passed_over(manifest.passed_over)
     for warning in prepared.warnings:
         _print(f"Warning: {warning}")
 
@@ -108,8 +112,8 @@ def dataset(
     """Make a training data set from any source whose images have classes, in files that trials map into memory.
 
     SOURCE is one that 'gd-ray prepare stream' reads. Test images come from --test, or from SOURCE/test or SOURCE/val
-    beside SOURCE/train (also test*.parquet beside train*.parquet), or are held out of SOURCE: --test-per-class of each
-    class, or one in six. Give the folder a name to train on it:
+    beside SOURCE/train (also test*.parquet beside train*.parquet, val_data* beside train_data_batch*), or are held
+    out of SOURCE: --test-per-class of each class, or one in six. Give the folder a name to train on it:
 
         gd-ray prepare dataset /data/flowers data/flowers --side 64
         gd-ray run table1 --set dataset=flowers --data flowers=data/flowers
@@ -126,7 +130,8 @@ def dataset(
         wordnet: Folder with WordNet 3.0's data.noun, for --exclude cifar100.
         seed: Seed of the draw of images.
     """
-    from gd_ray.data.drawing import HELD_OUT, DrawSize, find_splits, prepare_dataset
+    from gd_ray.data.drawing import HELD_OUT, DrawSize, prepare_dataset
+    from gd_ray.sources.base import find_splits
     from gd_ray.wordnet.exclusions import read_exclusions
 
     size, excluded = DrawSize(train_per_class, test_per_class, set_size), read_exclusions(exclude, wordnet)
@@ -234,9 +239,8 @@ def distances(
             write_split(opened, split, sibling(out, split.name), on_progress=on_progress)
     for split in plan.splits:
         short = "" if split.images >= least or split.name == "unknown" else f" (fewer than --least {least})"
-        _print(
-            f"{sibling(out, split.name)}: {split.about}, {len(split.classes)} classes, {split.images} images{short}."
-        )
+        size = f"{_count(split.classes, 'class')}, {split.images} images{short}"
+        _print(f"{sibling(out, split.name)}: {split.about}, {size}.")
     _print_classes("Training classes, in no split", plan.training)
     _print_classes(f"Not in WordNet, in {sibling(out, 'unknown')}", plan.unknown)
 
@@ -320,6 +324,21 @@ def _print_dataset(out: str, description: "Description", started: float) -> None
     if description.unreadable:
         number = f"{len(description.unreadable)} could not be read and were replaced or dropped"
         _print(f"{number}; dataset.json lists them, the first: {description.unreadable[0]}")
+    _print_passed_over(description.passed_over)
+
+
+def _print_passed_over(passed_over: "PassedOver") -> None:
+    for reason, number in sorted(passed_over.counts.items(), key=lambda item: -item[1])[:_REASONS]:
+        examples = passed_over.examples[reason]
+        more = ", …" if number > len(examples) else ""
+        _print(f"Passed over {number}: {reason} ({', '.join(examples)}{more}).")
+    if (left := len(passed_over.counts) - _REASONS) > 0:
+        _print(f"Passed over more for {left} other reasons; the manifest lists them.")
+
+
+def _count(things: Sized, noun: str) -> str:
+    plural = f"{noun}es" if noun.endswith("s") else f"{noun}s"
+    return f"{len(things)} {noun if len(things) == 1 else plural}"
 
 
 def _print_statistics(statistics: "Statistics") -> None:
@@ -330,4 +349,4 @@ def _print_statistics(statistics: "Statistics") -> None:
 def _print_classes(what: str, counts: Mapping[str, int]) -> None:
     if counts:
         names = ", ".join(list(counts)[:10]) + (" and more" if len(counts) > 10 else "")
-        _print(f"{what}: {sum(counts.values())} images of {len(counts)} classes: {names}.")
+        _print(f"{what}: {sum(counts.values())} images of {_count(counts, 'class')}: {names}.")

@@ -7,7 +7,6 @@ the first ones are training images, the next ones test images. That is the autho
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,13 +16,12 @@ from gd_ray.data.prepared import SPLITS, DatasetWriter, Description, new_dataset
 from gd_ray.errors import UserError
 from gd_ray.progress import OnProgress, track
 from gd_ray.ray_utils import Mapper, map_with_ray
-from gd_ray.sources.base import ImageBatch, SourcePart, open_source
+from gd_ray.sources.base import ImageBatch, PassedOver, SourcePart, find_splits, open_source, require_apart
 from gd_ray.spec import check_seed
 from gd_ray.wordnet.exclusions import Exclusions
 
 HELD_OUT = 6
 """Without a number of test images and without a source of them, one in so many of each class is a test image."""
-_TEST_NAMES = ("test", "val", "validation")
 
 Candidates = dict[str, NDArray[np.int64]]
 """(part, index) of the images of each class, in the order of their names."""
@@ -49,18 +47,6 @@ class DrawSize:
         return self.train_per_class or max(1, images - test), test
 
 
-def find_splits(source: str) -> tuple[str, str] | None:
-    """Return the training and test part of a folder with train/ and test/, or train*.parquet and test*.parquet."""
-    root = Path(source)
-    for name in _TEST_NAMES:
-        if (root / "train").is_dir() and (root / name).is_dir():
-            return str(root / "train"), str(root / name)
-        for folder in (root, root / "data"):
-            if any(folder.glob("train*.parquet")) and any(folder.glob(f"{name}*.parquet")):
-                return str(folder / "train*.parquet"), str(folder / f"{name}*.parquet")
-    return None
-
-
 def prepare_dataset(
     source: str,
     out: str,
@@ -81,9 +67,14 @@ def prepare_dataset(
     """
     check_seed(seed)
     require_no_dataset(out)
+    if splits := find_splits(source):
+        mixed = f"would mix {splits[0]} and {splits[1]}"
+        raise UserError(f"source {source!r} {mixed}; give one of them as the source.")
+    passed_over = PassedOver()
     size, excluded = size or DrawSize(), exclude or Exclusions()
     # The index is read in this process: a class with too few images is reported before any work starts.
-    parts, train = _index(source, side, excluded, 0, on_progress)
+    require_apart(source, out)
+    parts, train = _index(source, side, excluded, 0, passed_over, on_progress)
     if size.set_size is not None and len(train) < size.set_size:
         few = f"{len(train)} classes, but a trial learns {size.set_size}"
         raise UserError(f"source {source!r} has {few}; lower --set-size.")
@@ -91,7 +82,8 @@ def prepare_dataset(
     if test is None:
         draws = _draw(source, train, size.held_out, rng)
     else:
-        test_parts, held_out = _index(test, side, excluded, len(parts), on_progress)
+        require_apart(test, out)
+        test_parts, held_out = _index(test, side, excluded, len(parts), passed_over, on_progress)
         parts = [*parts, *test_parts]
         _require_same_classes(source, train, test, held_out)
         _require_same_classes(test, held_out, source, train)
@@ -102,7 +94,7 @@ def prepare_dataset(
     sources = source if test is None else f"{source}, {test}"
     with new_dataset(out) as writer:
         unreadable, labels = _fill(writer, draws, names, size, side, parts, mapper, on_progress)
-        return writer.close(labels, names, statistics, size.set_size, sources, seed, tuple(unreadable))
+        return writer.close(labels, names, statistics, size.set_size, sources, seed, tuple(unreadable), passed_over)
 
 
 @dataclass(frozen=True)
@@ -116,18 +108,21 @@ class _Draw:
 
 
 def _index(
-    source: str, side: int, exclude: Exclusions, first_part: int, on_progress: OnProgress
+    source: str, side: int, exclude: Exclusions, first_part: int, passed_over: PassedOver, on_progress: OnProgress
 ) -> tuple[Sequence[SourcePart], Candidates]:
     """Open a source and list the images of each class; its parts are numbered from `first_part`."""
-    parts = open_source(source, side=side, exclude=exclude).parts
+    opened = open_source(source, side=side, exclude=exclude)
+    parts = opened.parts
+    passed_over.update(opened.passed_over)
     images: dict[str, list[tuple[str, int, int]]] = defaultdict(list)
     indices = track("list", (part.index() for part in parts), len(parts), on_progress)
     for number, part in enumerate(indices):
         if part.broken:
             raise UserError(f"source {source!r} is not whole: {part.broken[0]}; copy it again.")
+        passed_over.update(part.passed_over)
         for index, (name, label) in enumerate(zip(part.names, part.classes, strict=True)):
             if label is None:
-                image = name or f"image {index} of part {number}"
+                image = parts[number].path(index)
                 raise UserError(f"source {source!r} has no class for {image}; a data set needs one for every image.")
             if label not in exclude:
                 images[label].append((name, first_part + number, index))

@@ -4,7 +4,7 @@ import json
 import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from gd_ray.data.dataset import ImageSet, LabelledData
 from gd_ray.data.pixels import Statistics, pixel_statistics
 from gd_ray.data.tasks import class_sets
 from gd_ray.errors import UserError
+from gd_ray.sources.base import PassedOver
 from gd_ray.storage import check_writable, disk_full_errors, write_atomic
 
 DESCRIPTION = "dataset.json"
@@ -41,6 +42,7 @@ class Description:
     source: str
     seed: int
     unreadable: tuple[str, ...]
+    passed_over: PassedOver = field(default_factory=PassedOver)
 
 
 class DatasetWriter:
@@ -76,6 +78,7 @@ class DatasetWriter:
         source: str,
         seed: int = 0,
         unreadable: tuple[str, ...] = (),
+        passed_over: PassedOver | None = None,
     ) -> Description:
         """Move the files to their names and describe them; the statistics are those of the training images."""
         train, test = (ImageSet.from_arrays(self.arrays[split], labels[split]) for split in SPLITS)
@@ -91,9 +94,8 @@ class DatasetWriter:
             names = sorted(class_names[label] for label in classes)
             (self.folder / f"classes-of-seed-{seed_of_set}.txt").write_text("\n".join(names) + "\n")
         sizes = {"train": len(train), "test": len(test)}
-        description = Description(
-            data.side, sizes, class_names, statistics, set_size, checksums, data.digest, source, seed, unreadable
-        )
+        origin = source, seed, unreadable, passed_over or PassedOver()
+        description = Description(data.side, sizes, class_names, statistics, set_size, checksums, data.digest, *origin)
         content = json.dumps({"format": FORMAT, **asdict(description)}, indent=1)
         write_atomic(str(self.folder / DESCRIPTION), content.encode())
         return description
@@ -157,6 +159,7 @@ def _read_description(folder: Path, command: str) -> Description:
         pixels = content.pop("statistics")
         statistics = Statistics(tuple(pixels["mean"]), tuple(pixels["std"]))
         names, unreadable = tuple(content.pop("class_names")), tuple(content.pop("unreadable"))
+        content["passed_over"] = PassedOver(**content.get("passed_over", {}))
         description = Description(class_names=names, statistics=statistics, unreadable=unreadable, **content)
         _ = [(description.images[split], description.checksums[f"{split}.npy"]) for split in SPLITS]
         return description

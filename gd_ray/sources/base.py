@@ -1,8 +1,8 @@
 """Sources of images: the formats, and a source as parts that any process can index and load."""
 
 import os
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
@@ -14,6 +14,31 @@ from gd_ray.wordnet.exclusions import Exclusions
 
 PART_ROWS = 4096
 """Maximum number of images per part, in formats that can be cut anywhere."""
+_EXAMPLES = 3
+_TEST_NAMES = ("test", "val", "validation")
+
+
+@dataclass(frozen=True)
+class PassedOver:
+    """Files that a source holds but does not use, by reason."""
+
+    counts: dict[str, int] = field(default_factory=dict)
+    examples: dict[str, list[str]] = field(default_factory=dict)
+
+    def add(self, reason: str, paths: Sequence[str], number: int | None = None) -> None:
+        """Count files, `number` of them or as many as there are paths, and keep the first paths as examples."""
+        self.counts[reason] = self.counts.get(reason, 0) + (len(paths) if number is None else number)
+        self.examples[reason] = [*self.examples.get(reason, ()), *paths][:_EXAMPLES]
+
+    def add_files(self, paths: Iterable[str]) -> None:
+        """Count files that have no format of images, by the ends of their names."""
+        for path in paths:
+            ending = os.path.splitext(path)[1].lower()
+            self.add(f"unknown format {ending}" if ending else "name without an ending", [path])
+
+    def update(self, other: "PassedOver") -> None:
+        for reason, number in other.counts.items():
+            self.add(reason, other.examples[reason], number)
 
 
 @dataclass(frozen=True)
@@ -26,6 +51,7 @@ class PartIndex:
     """File name of each image; empty where a format has no names."""
     broken: list[str]
     """Contents that are missing or damaged, and why."""
+    passed_over: PassedOver = field(default_factory=PassedOver)
 
 
 @dataclass(frozen=True)
@@ -49,6 +75,9 @@ class SourcePart(Protocol):
 
     def load(self, indices: NDArray[np.int64]) -> ImageBatch:
         """Read the images at these indices, in this order, except unreadable ones."""
+
+    def path(self, index: int) -> str:
+        """Return where an image comes from: its file, and its member or row there, counted from 0."""
 
 
 @dataclass(frozen=True)
@@ -80,6 +109,9 @@ class Source:
 
     parts: Sequence[SourcePart]
     exclude: frozenset[str] = frozenset()
+    read_too: tuple[Path, ...] = ()
+    """Files that are no images, but belong to them."""
+    passed_over: PassedOver = field(default_factory=PassedOver)
 
 
 @dataclass(frozen=True)
@@ -111,14 +143,38 @@ def open_source(
 
         kind, source = "glyphs", open_glyphs(address, request)
     else:
-        root, files = _files(address)
+        root, files, passed_over = _files(address)
         format, chosen = _format(address, files)
         kind, source = format.name, format.open(root, chosen, request)
+        used = {*chosen, *source.read_too}
+        passed_over.add_files(printable(str(file)) for file in files if file not in used)
+        source.passed_over.update(passed_over)
     if request.tiny != TinyRequest() and kind != ".bin files":
         raise UserError(f"source {address!r} is not a tiny_images.bin; remove --images, --words and --indexes.")
     if not source.parts:
         raise UserError(f"source {address!r} has {kind}, but they are empty.")
     return source
+
+
+def find_splits(address: str) -> tuple[str, str] | None:
+    """Return the training and test part of a folder with train/ and test/, or with files that are named so."""
+    root = Path(address)
+    for name in _TEST_NAMES:
+        if (root / "train").is_dir() and (root / name).is_dir():
+            return str(root / "train"), str(root / name)
+        for train, test in (("train*.parquet", f"{name}*.parquet"), ("train_data_batch*", f"{name}_data*")):
+            for folder in (root, root / "data"):
+                if any(folder.glob(train)) and any(folder.glob(test)):
+                    return str(folder / train), str(folder / test)
+    return None
+
+
+def require_apart(address: str, out: str) -> None:
+    """Refuse to write into the folder that the images come from."""
+    source = Path(address)
+    folder = source if source.is_dir() else source.parent
+    if "://" not in out and not address.startswith("glyphs:") and Path(out).resolve() == folder.resolve():
+        raise UserError(f"out {out!r} is the folder of the source's own files; choose another folder.")
 
 
 def require_side(source: str, side: int, requested: int) -> None:
@@ -133,22 +189,29 @@ def printable(name: str) -> str:
     return name.encode("utf-8", "backslashreplace").decode()
 
 
-def _files(address: str) -> tuple[Path, list[Path]]:
-    """Return the root of a source and its files, sorted."""
-    path = Path(address)
+def _files(address: str) -> tuple[Path, list[Path], PassedOver]:
+    """Return the root of a source, its files, sorted, and what cannot be read."""
+    path, passed_over = Path(address), PassedOver()
     if path.is_file():
-        return path, [path]
+        return path, [path], passed_over
     if path.is_dir():
-        return path, _walk(path)
+        return path, _walk(path, passed_over), passed_over
     if "*" in path.name and (matching := sorted(path.parent.glob(path.name))):
-        return path.parent, [file for file in matching if file.is_file()]
+        files = [file for file in matching if file.is_file()]
+        if folders := [printable(str(folder)) for folder in matching if folder.is_dir()]:
+            passed_over.add("folder that the pattern matches", folders)
+        return path.parent, files, passed_over
     raise UserError(f"source {address!r} does not exist; give a folder or file of images, or glyphs:N.")
 
 
-def _walk(folder: Path) -> list[Path]:
+def _walk(folder: Path, passed_over: PassedOver) -> list[Path]:
     """List all files below a folder; a folder that several links lead to is listed once."""
+
+    def on_error(error: OSError) -> None:
+        passed_over.add(f"folder that cannot be read ({error.strerror})", [printable(str(error.filename))])
+
     files, seen = [], set()
-    for place, folders, names in os.walk(folder, followlinks=True):
+    for place, folders, names in os.walk(folder, followlinks=True, onerror=on_error):
         status = os.stat(place)
         if (status.st_dev, status.st_ino) in seen:
             folders.clear()

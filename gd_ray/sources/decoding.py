@@ -4,7 +4,7 @@ import io
 from collections.abc import Callable, Iterable
 
 import numpy as np
-from PIL import Image
+from PIL import Image, UnidentifiedImageError
 
 from gd_ray.sources.base import ImageBatch
 
@@ -12,7 +12,7 @@ IMAGE_ENDINGS = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".ppm", ".tif
 
 
 def decode_batch(
-    indices: Iterable[int], contents: Iterable[bytes | OSError | None], name: Callable[[int], str], side: int
+    indices: Iterable[int], contents: Iterable[bytes | OSError | None], path: Callable[[int], str], side: int
 ) -> ImageBatch:
     """Decode the contents read for these indices; corrupt and missing ones are listed, never fatal."""
     images, readable, unreadable = [], [], []
@@ -20,10 +20,14 @@ def decode_batch(
         try:
             if isinstance(content, OSError):
                 raise content
-            images.append(decode_image(content or b"", side))
+            if not content:
+                raise ValueError("it is empty")
+            images.append(decode_image(content, side))
             readable.append(index)
+        except UnidentifiedImageError:  # its own message has the address of a buffer
+            unreadable.append(f"{path(index)}: no image in a format that Pillow knows")
         except Exception as error:  # a decoder may fail with anything
-            unreadable.append(f"{name(index)}: {type(error).__name__}: {error}")
+            unreadable.append(f"{path(index)}: {type(error).__name__}: {error}")
     array = np.frombuffer(b"".join(images), np.uint8).reshape(-1, side, side, 3)
     return ImageBatch(array, np.array(readable, np.int64), unreadable)
 

@@ -31,7 +31,10 @@ class FolderPart:
     def load(self, indices: NDArray[np.int64]) -> ImageBatch:
         chosen = indices.tolist()
         contents = (_read(self.files[index]) for index in chosen)
-        return decode_batch(chosen, contents, lambda index: printable(str(self.files[index])), self.side)
+        return decode_batch(chosen, contents, self.path, self.side)
+
+    def path(self, index: int) -> str:
+        return printable(str(self.files[index]))
 
     def _class(self, file: Path) -> str | None:
         if self.root == file or file.parent == self.root:

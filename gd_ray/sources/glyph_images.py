@@ -48,6 +48,9 @@ class GlyphPart:
     def load(self, indices: NDArray[np.int64]) -> ImageBatch:
         return ImageBatch(wild_glyphs(self.expected, self.start)[indices], indices, [])
 
+    def path(self, index: int) -> str:
+        return f"glyphs, image {self.start + index}"
+
 
 def open_glyphs(address: str, request: SourceRequest) -> Source:
     """Open glyphs:N, a source of N images."""

@@ -36,6 +36,9 @@ class BatchPart:
         images = rows.reshape(-1, 3, self.side, self.side).transpose(0, 2, 3, 1)
         return ImageBatch(np.ascontiguousarray(images), indices, [])
 
+    def path(self, index: int) -> str:
+        return f"{self.file}, row {index}"
+
     def _content(self) -> tuple[NDArray[np.uint8], list[str | None], list[str]]:
         try:
             data, labels = _read_batch(self.file)

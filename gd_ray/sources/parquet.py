@@ -38,8 +38,10 @@ class ParquetPart:
     def load(self, indices: NDArray[np.int64]) -> ImageBatch:
         rows = self._column(_image_column(self.file) or "")  # only files with one are parts
         contents = (rows[index]["bytes"].as_py() for index in indices.tolist())
-        where = f"{self.file.name}, row group {self.group}, row"
-        return decode_batch(indices.tolist(), contents, lambda index: f"{where} {self.start + index}", self.side)
+        return decode_batch(indices.tolist(), contents, self.path, self.side)
+
+    def path(self, index: int) -> str:
+        return f"{self.file}, row group {self.group}, row {self.start + index}"
 
     def _column(self, name: str) -> pa.ChunkedArray:
         """Read the rows of this part only: a row group may have a million images."""

@@ -3,18 +3,28 @@
 import json
 import re
 import tarfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain, groupby, islice
+from itertools import groupby, islice
 from pathlib import Path, PurePosixPath
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gd_ray.errors import UserError
-from gd_ray.sources.base import FORMATS, PART_ROWS, Format, ImageBatch, PartIndex, Source, SourceRequest, printable
+from gd_ray.sources.base import (
+    FORMATS,
+    PART_ROWS,
+    Format,
+    ImageBatch,
+    PartIndex,
+    PassedOver,
+    Source,
+    SourceRequest,
+    printable,
+)
 from gd_ray.sources.decoding import IMAGE_ENDINGS, decode_batch
 from gd_ray.wordnet.hierarchy import innermost_id
 
@@ -47,6 +57,15 @@ class _Member:
 
 
 @dataclass(frozen=True)
+class _Contents:
+    """Images of archives, what is broken in them, and their other members."""
+
+    images: list[_Member]
+    broken: list[str]
+    passed_over: PassedOver
+
+
+@dataclass(frozen=True)
 class TarPart:
     """Archives that are read together. The class is an image's label file, or the WordNet id of a folder or archive."""
 
@@ -57,24 +76,31 @@ class TarPart:
     """Images of a part that is a piece of one large archive; empty for a part of whole archives."""
 
     def index(self) -> PartIndex:
-        members, broken = self._members
-        return PartIndex([m.label for m in members], [PurePosixPath(m.name).name for m in members], broken)
+        whole = self._contents
+        names = [PurePosixPath(image.name).name for image in whole.images]
+        return PartIndex([image.label for image in whole.images], names, whole.broken, whole.passed_over)
 
     def load(self, indices: NDArray[np.int64]) -> ImageBatch:
-        members, _ = self._members
         chosen = indices.tolist()
-        contents = _contents(members[index] for index in chosen)
-        return decode_batch(chosen, contents, lambda k: f"{members[k].archive}/{members[k].name}", self.side)
+        encoded = _read(self._contents.images[index] for index in chosen)
+        return decode_batch(chosen, encoded, self.path, self.side)
+
+    def path(self, index: int) -> str:
+        image = self._contents.images[index]
+        return f"{image.archive}/{image.name}"
 
     @cached_property
-    def _members(self) -> tuple[Sequence[_Member], list[str]]:
-        if self.piece:
-            return self.piece, []
-        members, broken = zip(*map(_list_images, self.archives), strict=True)
-        return list(chain(*members)), list(chain(*broken))
+    def _contents(self) -> _Contents:
+        whole = _Contents(list(self.piece), [], PassedOver())
+        for archive in () if self.piece else self.archives:
+            contents = _list(archive)
+            whole.images.extend(contents.images)
+            whole.broken.extend(contents.broken)
+            whole.passed_over.update(contents.passed_over)
+        return whole
 
 
-def _contents(members: Iterable[_Member]) -> Iterator[bytes]:
+def _read(members: Iterable[_Member]) -> Iterator[bytes]:
     for file, group in groupby(members, key=lambda member: member.archive.file):
         with file.open("rb") as source:
             for member in group:
@@ -84,7 +110,8 @@ def _contents(members: Iterable[_Member]) -> Iterator[bytes]:
 
 def _open(_: Path, files: list[Path], request: SourceRequest) -> Source:
     """Join small archives to parts of a few thousand images, and cut large ones into such parts."""
-    archives = [archive for file in files for archive in _archives(file)]
+    passed_over = PassedOver()
+    archives = [archive for file in files for archive in _archives(file, passed_over)]
     per_image = _bytes_per_image(archives)
     parts: list[TarPart] = []
     together: list[Archive] = []
@@ -92,23 +119,27 @@ def _open(_: Path, files: list[Path], request: SourceRequest) -> Source:
     for archive in archives:
         number = max(1, int(archive.size / per_image))
         if number > 2 * PART_ROWS:
-            members, broken = _list_images(archive)
-            if not broken:  # a broken archive stays whole: its index lists what is broken
-                pieces = [tuple(members[k : k + PART_ROWS]) for k in range(0, len(members), PART_ROWS)]
+            contents = _list(archive)
+            if not contents.broken:  # a broken archive stays whole: its index lists what is broken
+                pieces = [tuple(contents.images[k : k + PART_ROWS]) for k in range(0, len(contents.images), PART_ROWS)]
                 parts += [TarPart((archive,), len(piece), request.side, piece) for piece in pieces]
+                passed_over.update(contents.passed_over)
                 continue
         if together and expected + number > PART_ROWS:
             parts.append(TarPart(tuple(together), expected, request.side))
             together, expected = [], 0
         together.append(archive)
         expected += number
-    return Source([*parts, TarPart(tuple(together), expected, request.side)] if together else parts)
+    if together:
+        parts.append(TarPart(tuple(together), expected, request.side))
+    return Source(parts, passed_over=passed_over)
 
 
-def _archives(file: Path) -> list[Archive]:
+def _archives(file: Path, passed_over: PassedOver) -> list[Archive]:
     """Return the tar itself, or the tars inside it."""
     whole = Archive(file, file.name, 0, file.stat().st_size)
     inner: list[Archive] = []
+    others: list[str] = []
     try:
         with _open_tar(whole) as tar:
             for member in tar:
@@ -116,7 +147,10 @@ def _archives(file: Path) -> list[Archive]:
                     return [whole]
                 if member.isfile() and member.name.endswith(".tar"):
                     inner.append(Archive(file, PurePosixPath(member.name).name, member.offset_data, member.size))
+                elif member.isfile():
+                    others.append(f"{whole}/{printable(member.name)}")
         if inner:
+            passed_over.add_files(others)
             _check_end(whole)
     except _BROKEN as error:
         if inner:
@@ -149,11 +183,11 @@ def _open_tar(archive: Archive) -> Iterator[tarfile.TarFile]:
             yield inner
 
 
-def _list_images(archive: Archive) -> tuple[list[_Member], list[str]]:
-    """List the images of an archive, and its problems."""
+def _list(archive: Archive) -> _Contents:
     images: list[tarfile.TarInfo] = []
     labels: dict[str, str] = {}
-    broken = []
+    contents = _Contents([], [], PassedOver())
+    broken = contents.broken
     try:
         with _open_tar(archive) as tar:
             for member in tar:
@@ -166,6 +200,8 @@ def _list_images(archive: Archive) -> tuple[list[_Member], list[str]]:
                         labels |= _labels(name, content)
                     except ValueError as error:
                         broken.append(f"{archive}/{printable(member.name)}: {type(error).__name__}: {error}")
+                elif member.isfile():
+                    contents.passed_over.add_files([f"{archive}/{printable(member.name)}"])
         _check_end(archive)
     except _BROKEN as error:
         broken.append(f"{archive}: the rest of the archive is lost: {type(error).__name__}: {error}")
@@ -174,13 +210,12 @@ def _list_images(archive: Archive) -> tuple[list[_Member], list[str]]:
         broken.append(f"{archive}: it holds no image")
     stem = archive.name.removesuffix(".tar")
     own_class = stem if re.fullmatch(r"n\d+", stem) else None
-    members = []
     for image in images:
         path = PurePosixPath(image.name)
         label = labels.get(_key(path)) or innermost_id(path.parts[:-1]) or own_class
         start = archive.start + image.offset_data
-        members.append(_Member(archive, printable(image.name), start, image.size, label))
-    return members, broken
+        contents.images.append(_Member(archive, printable(image.name), start, image.size, label))
+    return contents
 
 
 def _labels(name: PurePosixPath, content: bytes) -> dict[str, str]:

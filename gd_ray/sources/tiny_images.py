@@ -80,6 +80,9 @@ class TinyPart:
         images = pixels.reshape(-1, 3, SIDE, SIDE).transpose(0, 3, 2, 1)
         return ImageBatch(np.ascontiguousarray(images), indices, [])
 
+    def path(self, index: int) -> str:
+        return f"{self.file}, record {self.records[index]}"
+
 
 def _includes(file: Path) -> bool:
     return file.suffix == ".bin" and not file.name.startswith(("tiny_metadata", *BATCH_NAMES))
@@ -93,7 +96,8 @@ def _open(_: Path, files: list[Path], request: SourceRequest) -> Source:
     require_side(f"source {file.name!r}", SIDE, request.side)
     tiny, exclude = request.tiny, request.exclude
     total = _records(file, RECORD)
-    words = _read_words(file, tiny.words, total)
+    words_file = _find_words(file, tiny.words)
+    words = _read_words(words_file, file.name, total) if words_file else None
     indexed = _read_indexes(tiny.indexes, total)
     if words is None and (exclude.named or exclude.listed):
         fix = "give a tiny_metadata.bin or tiny_index.mat with --words, or in place of --exclude give --indexes."
@@ -110,7 +114,7 @@ def _open(_: Path, files: list[Path], request: SourceRequest) -> Source:
         first, last = int(own[0]), int(own[-1])
         low, high = np.searchsorted(indexed, [first, last + 1])
         parts.append(TinyPart(file, own, words.between(first, last) if words else None, indexed[low:high]))
-    return Source(parts, frozenset(excluded))
+    return Source(parts, frozenset(excluded), (words_file,) if words_file else ())
 
 
 def _sample(
@@ -151,16 +155,17 @@ def _records(file: Path, width: int) -> int:
     return size // width
 
 
-def _read_words(images: Path, words_file: str | None, total: int) -> Words | None:
+def _find_words(images: Path, requested: str | None) -> Path | None:
     usual = [images.parent / name for name in ("tiny_index.mat", "tiny_metadata.bin")]
-    file = Path(words_file) if words_file else next((path for path in usual if path.is_file()), None)
-    if file is None:
-        return None
+    return Path(requested) if requested else next((path for path in usual if path.is_file()), None)
+
+
+def _read_words(file: Path, images: str, total: int) -> Words:
     if not file.is_file():
         raise UserError(f"words {str(file)!r} does not exist; give a tiny_metadata.bin or tiny_index.mat.")
     words, number = _read_mat(file) if file.suffix == ".mat" else (Words(file, _NONE, ()), _records(file, _METADATA))
     if number != total:
-        counts = f"{number} records, but {images.name} has {total}"
+        counts = f"{number} records, but {images} has {total}"
         raise UserError(f"words {str(file)!r} has {counts}; they are not of the same data.")
     return words
 

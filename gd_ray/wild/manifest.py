@@ -1,11 +1,12 @@
 """manifest.json, the description of a prepared stream. A folder without one is not a stream."""
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from gd_ray.data.pixels import Statistics
 from gd_ray.errors import UserError
+from gd_ray.sources.base import PassedOver
 from gd_ray.storage import filesystem_of
 
 FORMAT = 1
@@ -43,6 +44,7 @@ class Manifest:
     unreadable_examples: tuple[str, ...]
     split: str = ""
     """Distances of this stream, if it was cut from another one."""
+    passed_over: PassedOver = field(default_factory=PassedOver)
 
     def to_json(self) -> str:
         return json.dumps({"format": FORMAT, **asdict(self)}, indent=1)
@@ -83,9 +85,12 @@ def _checked(address: str, content: Any) -> Manifest:
         numbers = content.pop("statistics")
         statistics = Statistics(tuple(numbers["mean"]), tuple(numbers["std"]))
         examples = tuple(content.pop("unreadable_examples"))
+        passed_over = PassedOver(**content.pop("passed_over", {}))
         if not isinstance(content["side"], int) or content["side"] < 1:
             raise TypeError(f"side {content['side']!r}")
-        manifest = Manifest(**content, shards=shards, statistics=statistics, unreadable_examples=examples)
+        manifest = Manifest(
+            **content, shards=shards, statistics=statistics, unreadable_examples=examples, passed_over=passed_over
+        )
     except (KeyError, TypeError) as error:
         raise UserError(f"stream {address!r} has a {NAME} with a wrong field ({error}); prepare it again.") from error
     if manifest.images != sum(shard.rows for shard in shards) or not shards:

@@ -16,7 +16,7 @@ import pyarrow as pa
 from gd_ray.errors import UserError
 from gd_ray.progress import OnProgress, track
 from gd_ray.ray_utils import Mapper, map_with_ray
-from gd_ray.sources.base import SourcePart, TinyRequest, open_source
+from gd_ray.sources.base import PassedOver, SourcePart, TinyRequest, find_splits, open_source, require_apart
 from gd_ray.sources.tiny_images import INDEXED
 from gd_ray.spec import check_seed
 from gd_ray.storage import filesystem_of
@@ -50,6 +50,7 @@ def prepare_stream(
 ) -> Prepared:
     """Write the source's images to a new stream at `out`; `tiny` has the options of a tiny_images.bin."""
     check_seed(seed)
+    require_apart(source, out)
     filesystem, root = writer.require_no_stream(out)
     requested = exclude or Exclusions()
     opened = open_source(source, side=side, exclude=requested, tiny=tiny, seed=seed)
@@ -71,15 +72,23 @@ def prepare_stream(
         reduces = mapper(ShuffleReduce(out, len(parts), side, group_rows), shards)
         written = list(track("write", reduces, len(shards), on_progress))
         filesystem.delete_dir(scratch)
-        unreadable = [line for part in sorted(mapped, key=lambda part: part.part) for line in part.unreadable]
+        mapped.sort(key=lambda part: part.part)
+        unreadable = [line for part in mapped for line in part.unreadable]
+        passed_over = opened.passed_over
+        for part in mapped:
+            passed_over.update(part.passed_over)
         excluded_counts = dict(sorted(left_out.items()))
-        stream = writer.close_stream(out, written, side, source, seed, len(classes), excluded_counts, unreadable)
-    return Prepared(stream, tuple(_warnings(requested, opened.exclude, left_out, classes)))
+        stream = writer.close_stream(
+            out, written, side, source, seed, len(classes), excluded_counts, unreadable, passed_over
+        )
+    return Prepared(stream, tuple(_warnings(source, requested, opened.exclude, left_out, classes)))
 
 
 def _warnings(
-    requested: Exclusions, by_source: frozenset[str], excluded: Counter[str], classes: list[str]
+    source: str, requested: Exclusions, by_source: frozenset[str], excluded: Counter[str], classes: list[str]
 ) -> Iterator[str]:
+    if splits := find_splits(source):
+        yield f"the stream has the images of {splits[0]} and of {splits[1]}; for one of them, give it as the source."
     if names := requested.unmatched(excluded):
         more = f" and {len(names) - _EXAMPLES} more" if len(names) > _EXAMPLES else ""
         yield f"exclude: no image of class {', '.join(map(repr, names[:_EXAMPLES]))}{more} was found."
@@ -102,6 +111,7 @@ class _Mapped:
     classes: frozenset[str]
     excluded: Counter[str]
     unreadable: list[str]
+    passed_over: PassedOver
 
 
 @dataclass(frozen=True)
@@ -126,8 +136,10 @@ class ShuffleMap:
         keys = all_keys[batch.indices[order]]
         counts = np.bincount(keys % self.buckets, minlength=self.buckets)
         names = [index.classes[k] for k in batch.indices[order].tolist()]
-        columns = [pa.array(keys), image_column(batch.images[order]), pa.array(names, pa.string())]
-        records = pa.record_batch(columns, ["key", "image", "class"])
+        paths = [part.path(k) for k in batch.indices[order].tolist()]
+        texts = [pa.array(names, pa.string()), pa.array(paths, pa.string())]
+        columns = [pa.array(keys), image_column(batch.images[order]), *texts]
+        records = pa.record_batch(columns, ["key", "image", "class", "path"])
         filesystem, root = filesystem_of(self.out)
         with (
             filesystem.open_output_stream(f"{root}/{writer.SCRATCH}/{number}.arrow") as target,
@@ -136,7 +148,8 @@ class ShuffleMap:
             for end, count in zip(np.cumsum(counts).tolist(), counts.tolist(), strict=True):
                 scratch.write_batch(records.slice(end - count, count))
         classes = frozenset(name for name in names if name)
-        return _Mapped(number, counts.tolist(), classes, excluded, index.broken + batch.unreadable)
+        unreadable = index.broken + batch.unreadable
+        return _Mapped(number, counts.tolist(), classes, excluded, unreadable, index.passed_over)
 
 
 @dataclass(frozen=True)
@@ -162,7 +175,8 @@ class ShuffleReduce:
         for chunk in table["image"].chunks:
             images[positions[start : start + len(chunk)]] = image_array(chunk)
             start += len(chunk)
-        return writer.write_shard(self.out, bucket, first_position, images, table["class"].take(order), self.group_rows)
+        texts = {name: table[name].take(order) for name in ("class", "path")}
+        return writer.write_shard(self.out, bucket, first_position, images, texts, self.group_rows)
 
 
 def _nothing_left(source: str, mapped: list[_Mapped]) -> str:

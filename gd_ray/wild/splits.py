@@ -153,8 +153,9 @@ def _copy(
 ) -> writer.Written:
     """Copy images to one shard of another stream."""
     number, positions = item
-    names = pa.chunked_array([pa.array(stream.class_names(positions), pa.string())])
-    return writer.write_shard(out, number, number * shard_rows, stream.read(positions), names, group_rows)
+    texts = {"class": stream.class_names(positions), "path": stream.paths(positions)}
+    columns = {name: pa.array(values, pa.string()) for name, values in texts.items()}
+    return writer.write_shard(out, number, number * shard_rows, stream.read(positions), columns, group_rows)
 
 
 def _names(stream: WildStream, start: int) -> list[str]:

@@ -159,17 +159,26 @@ class WildStream(Stream):
 
     def class_names(self, positions: NDArray[np.int64]) -> list[str | None]:
         """Read the source's classes at these positions, None if unknown. Not used in training."""
-        names = np.empty(len(positions), object)
+        return self._texts("class", positions)
+
+    def paths(self, positions: NDArray[np.int64]) -> list[str | None]:
+        """Read where the images at these positions come from, None in streams that were prepared without it."""
+        return self._texts("path", positions)
+
+    def _texts(self, name: str, positions: NDArray[np.int64]) -> list[str | None]:
+        texts = np.empty(len(positions), object)
         for group, here, rows in self._by_group(positions):
-            names[here] = self._column(group, "class").to_numpy()[rows]
-        return list(names)
+            texts[here] = self._column(group, name).to_numpy()[rows]
+        return list(texts)
 
     def _column(self, group: int, name: str) -> pa.ChunkedArray:
-        file, index, _, _ = self._groups[group]
+        """Read a column of a group; an absent one is null."""
+        file, index, rows, _ = self._groups[group]
         filesystem, root = filesystem_of(self.address)
         try:
             with filesystem.open_input_file(f"{root}/{file}") as source:
-                return pq.ParquetFile(source).read_row_group(index, columns=[name]).column(0)
+                table = pq.ParquetFile(source).read_row_group(index, columns=[name])
+            return table[name] if table.num_columns else pa.chunked_array([pa.nulls(rows)])
         except (OSError, pa.ArrowInvalid) as error:
             problem = f"cannot be read ({error}); if this persists, prepare it again."
             raise UserError(f"stream shard {self.address}/{file} {problem}") from error

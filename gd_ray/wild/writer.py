@@ -2,11 +2,12 @@
 
 import re
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import reduce
 from operator import add
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +17,7 @@ from pyarrow import fs
 
 from gd_ray.data.pixels import PixelSums
 from gd_ray.errors import UserError
+from gd_ray.sources.base import PassedOver
 from gd_ray.storage import check_writable, disk_full_errors, filesystem_of, join, write_atomic
 from gd_ray.wild.manifest import NAME, Manifest, Shard
 from gd_ray.wild.stream import WildStream, image_column
@@ -37,15 +39,15 @@ class Written:
 
 
 def write_shard(
-    out: str, number: int, first: int, images: NDArray[np.uint8], classes: pa.ChunkedArray, group_rows: int
+    out: str, number: int, first: int, images: NDArray[np.uint8], texts: Mapping[str, Any], group_rows: int
 ) -> Written:
-    """Write images as a shard whose first position in the stream is `first`."""
+    """Write images, and the columns 'class' and 'path', as a shard whose first position in the stream is `first`."""
     positions = pa.array(np.arange(first, first + len(images)))
-    table = pa.table({"position": positions, "image": image_column(images), "class": classes})
+    table = pa.table({"position": positions, "image": image_column(images), **texts})
     filesystem, root = filesystem_of(out)
     file = f"shard-{number:05d}.parquet"
     with filesystem.open_output_stream(f"{root}/{file}") as target:
-        pq.write_table(table, target, row_group_size=group_rows, compression="none", use_dictionary=["class"])
+        pq.write_table(table, target, row_group_size=group_rows, compression={"path": "zstd"}, use_dictionary=["class"])
     size = filesystem.get_file_info(f"{root}/{file}").size
     groups = [images[start : start + group_rows] for start in range(0, len(images), group_rows)]
     shard = Shard(file, len(images), size, tuple(map(len, groups)), tuple(zlib.crc32(group.data) for group in groups))
@@ -93,6 +95,7 @@ def close_stream(
     classes: int,
     excluded: dict[str, int] | None = None,
     unreadable: Sequence[str] = (),
+    passed_over: PassedOver | None = None,
     split: str = "",
 ) -> WildStream:
     """Make a folder of shards a stream by writing its manifest."""
@@ -100,7 +103,10 @@ def close_stream(
     images = sum(shard.rows for shard in shards)
     statistics = reduce(add, (part.sums for part in written)).statistics()
     problems = len(unreadable), tuple(unreadable[:_EXAMPLES])
-    manifest = Manifest(side, images, shards, source, seed, statistics, classes, excluded or {}, *problems, split)
+    passed_over = passed_over or PassedOver()
+    manifest = Manifest(
+        side, images, shards, source, seed, statistics, classes, excluded or {}, *problems, split, passed_over
+    )
     write_atomic(join(out, NAME), manifest.to_json().encode())
     return WildStream(out, manifest)
 

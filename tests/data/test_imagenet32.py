@@ -187,7 +187,7 @@ def test_one_class_with_too_few(folder, tmp_path):
 
 
 def test_sources_that_do_not_do(folder, tmp_path):
-    with pytest.raises(UserError, match="has no class for image 0 of part 0; a data set needs one"):
+    with pytest.raises(UserError, match="has no class for glyphs, image 0; a data set needs one"):
         make("glyphs:10", tmp_path / "out")
     (tmp_path / "tars").mkdir()
     (tmp_path / "tars" / f"{CLASSES[0]}.tar").write_bytes(tar_bytes(contents(0)).rstrip(b"\0"))  # all images are there

@@ -7,11 +7,12 @@ import numpy as np
 import pytest
 
 from gd_ray.data.dataset import ImageSet, LabelledData
-from gd_ray.data.drawing import DrawSize, find_splits, prepare_dataset
+from gd_ray.data.drawing import DrawSize, prepare_dataset
 from gd_ray.data.pixels import Statistics, pixel_statistics
 from gd_ray.data.prepared import load_prepared
 from gd_ray.errors import UserError
 from gd_ray.ray_utils import map_in_process
+from gd_ray.sources.base import find_splits
 from gd_ray.trial import run_trial
 from gd_ray.wordnet.exclusions import Exclusions
 from tests.helpers.pictures import boxed, picture, png, write_parquet
@@ -108,6 +109,13 @@ def test_splits_are_found_by_the_names_of_folders_and_files(folder, tmp_path):
     assert find_splits(str(root)) == (str(root / "train"), str(root / "val"))
     (root / "test").mkdir()
     assert find_splits(str(root)) == (str(root / "train"), str(root / "test"))
+    with pytest.raises(UserError, match="root' would mix .*train and .*test; give one of them as the source"):
+        make(root, tmp_path / "out")
+    batches = tmp_path / "batches"
+    batches.mkdir()
+    for name in ("train_data_batch_1", "val_data"):
+        (batches / name).touch()
+    assert find_splits(str(batches)) == (str(batches / "train_data_batch*"), str(batches / "val_data*"))
     (tmp_path / "hub" / "data").mkdir(parents=True)
     for split, number in (("train", 8), ("validation", 4)):
         file = tmp_path / "hub" / "data" / f"{split}-00000-of-00001.parquet"
@@ -133,7 +141,25 @@ def test_unreadable_images_are_dropped_where_all_are_taken(folder, tmp_path):
     assert not list((tmp_path / "again").iterdir())
 
 
+def test_what_is_passed_over_is_counted(folder, tmp_path):
+    (folder / "rose" / "a.heic").touch()
+    others = write_folder(tmp_path / "others", {"daisy": 2, "rose": 3, "tulip": 1}, first=50)
+    (others / "about").touch()
+    description = prepare_dataset(str(folder), str(tmp_path / "out"), test=str(others), mapper=map_in_process)
+    assert description.passed_over.examples == {
+        "unknown format .heic": [f"{folder}/rose/a.heic"],
+        "name without an ending": [f"{others}/about"],
+    }
+    file = tmp_path / "out" / "dataset.json"
+    content = json.loads(file.read_text())
+    assert content.pop("passed_over")["counts"] == {"unknown format .heic": 1, "name without an ending": 1}
+    file.write_text(json.dumps(content))  # as earlier versions wrote it
+    assert load_prepared(tmp_path / "out", "flowers").digest == description.digest
+
+
 def test_mistakes_are_sentences(folder, tmp_path):
+    with pytest.raises(UserError, match="is the folder of the source's own files"):
+        make(folder, folder)
     with pytest.raises(UserError, match="side 0 must be at least 1"):
         make(folder, tmp_path / "out", side=0)
     with pytest.raises(

@@ -14,7 +14,10 @@ def gd_ray(*arguments, **options):
 
 @pytest.mark.parametrize(
     "command",
-    [(), ("demo",), ("list",), ("plan",), ("run",), ("prepare",), ("status",), ("report",), ("pack",), ("convert",)],
+    [
+        *((), ("demo",), ("list",), ("plan",), ("run",), ("prepare",), ("status",), ("report",), ("sampled",)),
+        *(("pack",), ("convert",)),
+    ],
 )
 def test_help_teaches_and_comes_fast(command):
     started = time.perf_counter()
@@ -43,8 +46,8 @@ def test_prepare_makes_a_stream_and_tells_about_it(tmp_path):
     )
     assert done.returncode == 0, done.stderr
     text = " ".join(done.stdout.split())
-    assert "3 images of 32x32 in 1 shards" in text
-    assert "Excluded 3 images of 1 classes" in text
+    assert "3 images of 32x32 in 1 shard, 0 MB" in text
+    assert "Excluded 3 images of 1 class; " in text
     assert "1 could not be read" in text
     assert "Warning: exclude: no image of class 'bird' was found." in text
     from gd_ray.wild.stream import WildStream
@@ -81,7 +84,7 @@ def test_prepare_makes_a_stream_and_tells_about_it(tmp_path):
         (("prepare", "stream", "glyphs:10", "/proc/no"), "out '/proc/no' cannot be written"),
         (("prepare", "stream", "glyphs:10", "out", "--seed", "-1"), "seed -1 must be at least 0"),
         (("prepare", "imagenet32", "glyphs:10", "out", "--seed", "-1"), "seed -1 must be at least 0"),
-        (("prepare", "dataset", "glyphs:10", "out"), "has no class for image 0 of part 0"),
+        (("prepare", "dataset", "glyphs:10", "out"), "has no class for glyphs, image 0"),
         (("prepare", "cifar100", "/dev/null/no"), "CIFAR-100 cannot be downloaded to"),
     ],
 )

@@ -28,6 +28,7 @@ def test_a_set_a_stream_and_its_splits(source, tmp_path):
     """Four commands in one process, which share its Ray."""
     (tmp_path / "goals.txt").write_text(wnid("poodle"))
     wordnet = write_wordnet(tmp_path / "wordnet")
+    (tmp_path / "source" / "a.heic").touch()
     commands = [
         ["dataset", source, "data/pets", "--side", "64", "--test-per-class", "2"],
         ["imagenet32", source, "data/imagenet32", "--train-per-class", "3", "--test-per-class", "2", "--set-size", "2"],
@@ -40,9 +41,10 @@ def test_a_set_a_stream_and_its_splits(source, tmp_path):
     assert done.returncode == 0, done.stderr
     assert "4 classes, 12 + 8 images of 32x32" in done.stdout
     assert "2 sets of 2 classes, one for each seed from 0" in done.stdout
-    assert "wild-distance-1: distance 2, 1 classes, 6 images." in done.stdout
+    assert "wild-distance-1: distance 2, 1 class, 6 images." in done.stdout
     assert "wild-distance-2: distances 3 to 4, 2 classes, 12 images." in done.stdout
     assert "data/pets: 4 classes, 15 + 8 images of 64x64" in done.stdout
+    assert done.stdout.count(f"Passed over 1: unknown format .heic ({source}/a.heic).") == 3
     data = DataLocations(base=str(tmp_path)).load_data("pets", None, None)
     assert (data.num_classes, len(data.train), len(data.test), data.side) == (4, 15, 8, 64)
     data = DataLocations(base=str(tmp_path)).load_data("imagenet32", None, None)

@@ -55,6 +55,88 @@ def test_a_folder_with_a_class_per_folder(folder, tmp_path):
     assert found.manifest.source == str(folder)
 
 
+def test_what_is_passed_over_is_counted_and_named(folder, tmp_path, monkeypatch):
+    for name in ("cat/a.heic", "dog/b.HEIC", "dog/c.heic", "dog/d.heic", "cat/picture", "notes.txt", "locked/e.png"):
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_bytes(png(picture(1)))
+    scandir = os.scandir
+
+    def refuse(path):
+        if str(path).endswith("locked"):
+            raise PermissionError(errno.EACCES, "Permission denied", path)
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    out = tmp_path / "out"
+    assert contents(make(folder, out).stream) == expected()
+    passed_over = WildStream.open(str(out)).manifest.passed_over
+    locked = "folder that cannot be read (Permission denied)"
+    assert passed_over.counts == {
+        **{locked: 1, "unknown format .heic": 4},
+        **{"unknown format .txt": 1, "name without an ending": 1},
+    }
+    assert passed_over.examples["unknown format .heic"] == [
+        *(f"{folder}/cat/a.heic", f"{folder}/dog/b.HEIC", f"{folder}/dog/c.heic")
+    ]
+    assert passed_over.examples[locked] == [f"{folder}/locked"]
+
+
+@pytest.mark.parametrize("rows", [1, 4096])
+def test_members_of_tars_that_are_passed_over(tmp_path, monkeypatch, rows):
+    monkeypatch.setattr("gd_ray.sources.tars.PART_ROWS", rows)
+    inner = tar_bytes([("0.png", png(picture(0))), ("1.png", png(picture(1))), ("0.txt", b"a"), ("2.heic", b"b")])
+    (tmp_path / "whole.tar").write_bytes(tar_bytes([("n00000001.tar", inner), ("about", b"c")]))
+    passed_over = make(tmp_path / "whole.tar", tmp_path / "out").stream.manifest.passed_over
+    assert passed_over.examples == {
+        "name without an ending": [f"{tmp_path}/whole.tar/about"],
+        "unknown format .txt": [f"{tmp_path}/whole.tar/n00000001.tar/0.txt"],
+        "unknown format .heic": [f"{tmp_path}/whole.tar/n00000001.tar/2.heic"],
+    }
+
+
+def test_the_path_of_every_image(folder, tmp_path):
+    def paths(source):
+        stream = make(source, tmp_path / f"out{len(list(tmp_path.iterdir()))}").stream
+        return dict(zip(stream.paths(np.arange(len(stream))), stream.read(np.arange(len(stream))), strict=True))
+
+    for path, image in paths(folder).items():
+        assert boxed(Image.open(path)) == image.tobytes()
+    write_parquet(tmp_path / "part.parquet", [png(picture(k)) for k in range(4)], [0] * 4, ["dog"])
+    last = paths(tmp_path / "part.parquet")[f"{tmp_path}/part.parquet, row group 1, row 0"]
+    assert last.tobytes() == boxed(picture(3))
+    (tmp_path / "one.tar").write_bytes(tar_bytes([("d/0.png", png(picture(7)))]))
+    assert paths(tmp_path / "one.tar")[f"{tmp_path}/one.tar/d/0.png"].tobytes() == boxed(picture(7))
+    rows = np.arange(2 * 3072).astype(np.uint8).reshape(2, 3072)
+    np.savez(tmp_path / "train_data_batch_1.npz", data=rows, labels=[1, 2])
+    file = tmp_path / "train_data_batch_1.npz"
+    assert set(paths(file)) == {f"{file}, row 0", f"{file}, row 1"}
+    (tmp_path / "tiny_images.bin").write_bytes(rows.tobytes())
+    file = tmp_path / "tiny_images.bin"
+    record = paths(file)[f"{file}, record 1"]
+    assert record.tobytes(order="F") == rows[1].tobytes()
+    from gd_ray.data.glyphs import wild_glyphs
+
+    assert (paths("glyphs:5")["glyphs, image 3"] == wild_glyphs(5)[3]).all()
+
+
+def test_no_stream_is_written_into_the_folder_of_its_images(folder, tmp_path):
+    before = sorted(folder.rglob("*"))
+    (tmp_path / "link").symlink_to(folder)
+    cats = folder / "cat"
+    for source, out in ((folder, folder), (folder, tmp_path / "link"), (cats / "*.png", cats), (cats / "1.png", cats)):
+        with pytest.raises(UserError, match=f"out '{out}' is the folder of the source's own files; choose another"):
+            make(source, out)
+    assert sorted(folder.rglob("*")) == before
+
+
+def test_a_training_and_a_test_part_are_not_pooled_silently(folder, tmp_path):
+    (folder / "cat").rename(folder / "train")
+    assert not make(folder, tmp_path / "train").warnings
+    (folder / "dog").rename(folder / "test")
+    (warning,) = make(folder, tmp_path / "both").warnings
+    assert f"the stream has the images of {folder}/train and of {folder}/test; for one of them" in warning
+
+
 def test_a_flat_folder_has_no_classes(tmp_path):
     (tmp_path / "flat").mkdir()
     picture(1).save(tmp_path / "flat" / "a.png")
@@ -294,13 +376,15 @@ def test_greyscale_palette_and_transparent_pictures(tmp_path):
 def test_corrupt_images_are_counted_and_listed(folder, tmp_path):
     (folder / "dog" / "torn.png").write_bytes(png(picture(3))[:200])
     (folder / "dog" / "text.jpg").write_text("no picture")
-    found = make(folder, tmp_path / "out").stream
-    assert contents(found) == expected()
-    assert found.manifest.unreadable == 2
-    assert {line.split(":")[0].rsplit("/", 1)[-1] for line in found.manifest.unreadable_examples} == {
-        "torn.png",
-        "text.jpg",
-    }
+    (folder / "dog" / "void.jpg").touch()
+    stream = make(folder, tmp_path / "out").stream
+    assert contents(stream) == expected()
+    assert stream.manifest.unreadable == 3
+    assert list(stream.manifest.unreadable_examples) == [
+        f"{folder}/dog/text.jpg: no image in a format that Pillow knows",
+        f"{folder}/dog/torn.png: OSError: image file is truncated",
+        f"{folder}/dog/void.jpg: ValueError: it is empty",
+    ]
 
 
 def test_statistics_are_exact(tmp_path):

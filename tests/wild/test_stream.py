@@ -160,6 +160,25 @@ def test_no_manifest_or_none_that_can_be_read(copied):
     one_sentence(error)
 
 
+def test_a_stream_prepared_without_paths(stream, copied):
+    """As earlier versions did: it opens, and has the same digest and images."""
+    import pyarrow.parquet as pq
+
+    manifest = json.loads((copied / "manifest.json").read_text())
+    del manifest["passed_over"]
+    for shard in manifest["shards"]:
+        file = copied / shard["file"]
+        pq.write_table(pq.read_table(file).drop_columns("path"), file, row_group_size=64, compression="none")
+        shard["bytes"] = file.stat().st_size
+    (copied / "manifest.json").write_text(json.dumps(manifest))
+    old, some = WildStream.open(str(copied)), np.array([999, 0, 64])
+    assert old.digest == stream.digest
+    assert (old.read(some) == stream.read(some)).all()
+    assert old.class_names(some) == old.paths(some) == [None] * 3
+    assert len(set(stream.paths(np.arange(1000)))) == 1000
+    assert not old.manifest.passed_over.counts
+
+
 def test_larger_images(tmp_path):
     """Through prepare, by units, by position and by another process's open."""
     (tmp_path / "s").mkdir()

@@ -1,0 +1,98 @@
+"""`gd-ray sampled`: the stream images that a trial sampled, and where they come from. Imports pyarrow late."""
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import tyro
+
+from gd_ray.errors import UserError, unknown_name
+from trials.registry import DataLocations
+from trials.resources import parse_folders
+
+if TYPE_CHECKING:
+    from gd_ray.wild.stream import WildStream
+
+OOD = "ood"
+"""Name of the class -1, of images that were sampled for no class."""
+
+
+def sampled(
+    results: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RESULTS")],
+    trial: str,
+    class_name: Annotated[str | None, tyro.conf.arg(name="class")] = None,
+    stage: int | None = None,
+    stream: tyro.conf.UseAppendAction[tuple[str, ...]] = (),
+    copy: str | None = None,
+) -> None:
+    """List the stream images that a finished trial sampled: stage, class, score, position, and the original's path.
+
+        gd-ray sampled results --trial 0f3a... --class orange --stream wild=streams/wild --copy oranges
+
+    Args:
+        results: The folder or address that 'gd-ray run --results' writes to.
+        trial: A value of the column trial_id of the trials.
+        class_name: Only images that were sampled for this class, by its name or number; 'ood' for no class.
+        stage: Only images of this stage.
+        stream: Folder of the trial's stream, as name=folder, unless it is streams/NAME.
+        copy: Write the images to this folder, as PNG files of the stream's size.
+    """
+    import numpy as np
+    from PIL import Image
+
+    from gd_ray.storage import check_writable
+    from gd_ray.store import read_class_names, read_rows
+
+    trials, _ = read_rows(results, "trials", [trial], columns=["dataset", "stream", "stream_digest"])
+    if not len(trials):
+        raise UserError(f"results {results!r} have no finished trial {trial!r}; take a trial_id of {results}/trials.")
+    (fields,) = trials.to_pylist()
+    names = read_class_names(results).get(fields["dataset"], ())
+    samples = read_rows(results, "samples", [trial])[0].to_pandas()
+    if class_name is not None:
+        samples = samples[samples["class"] == _label(class_name, names)]
+    if stage is not None:
+        samples = samples[samples["stage"] == stage]
+    if samples.empty:
+        raise UserError(f"trial {trial!r} sampled no such image; leave out --class or --stage to see all.")
+    opened = _open_stream(fields["stream"], fields["stream_digest"], parse_folders(stream, "--stream"))
+    samples = samples.sort_values(["stage", "class", "score", "position"], ascending=[True, True, False, True])
+    positions = samples["position"].to_numpy(np.int64)
+    labels = [names[label] if 0 <= label < len(names) else str(label) for label in samples["class"]]
+    labels = [OOD if label == "-1" else label for label in labels]
+    width = max(map(len, ["class", *labels]))
+    print(f"stage  {'class':<{width}}  {'score':>9}  {'position':>9}  path")
+    lines = zip(samples["stage"], labels, samples["score"], positions, opened.paths(positions), strict=True)
+    for number, label, score, position, path in lines:
+        shown = "" if np.isnan(score) else f"{score:.4f}"
+        print(f"{number:>5}  {label:<{width}}  {shown:>9}  {position:>9}  {path or '(prepared without paths)'}")
+    if copy is not None:
+        check_writable("--copy", copy)
+        images = zip(samples["stage"], labels, positions, opened.read(positions), strict=True)
+        for rank, (number, label, position, image) in enumerate(images):
+            file = re.sub(r"[^\w.-]", "_", f"{rank:05d}-stage-{number}-{label}-position-{position}.png")
+            Image.fromarray(image).save(Path(copy, file))
+        print(f"{copy}: {len(positions)} images.")
+
+
+def _label(text: str, names: tuple[str, ...]) -> int:
+    """Return the number of a class by its name, or else by its number."""
+    if text in names or text == OOD:
+        return -1 if text == OOD else names.index(text)
+    if not text.isdecimal():
+        raise unknown_name("class", text, [*names, OOD])
+    return int(text)
+
+
+def _open_stream(name: str, digest: str | None, folders: dict[str, str]) -> "WildStream":
+    from gd_ray.wild.stream import WildStream
+
+    if others := sorted(folders.keys() - {name}):
+        raise UserError(f"--stream {others[0]}={folders[others[0]]} is not the trial's stream, which is {name!r}.")
+    try:
+        stream = WildStream.open(DataLocations(streams=folders).stream_address(name))
+    except UserError as error:
+        raise UserError(f"{error} If it is elsewhere, give its folder with --stream {name}=FOLDER.") from error
+    if digest is not None and stream.digest != digest:
+        raise UserError(f"stream {stream.address!r} has other images than the trial learned from; give the one it had.")
+    return stream
