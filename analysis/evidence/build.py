@@ -1,6 +1,6 @@
-"""Write the README's section of evidence from the Parquet of the experiment `reduced`: `make evidence`.
+"""Write the tables of README.md and REPRODUCTION.md from the Parquet of the experiment `reduced`: `make evidence`.
 
-It replaces everything between two marks of the README, and nothing else.
+It replaces everything between two marks of each file, and nothing else.
 """
 
 import sys
@@ -22,7 +22,7 @@ from gd_ray.errors import UserError
 from gd_ray.methods import METHODS
 from gd_ray.paper import ORDER
 
-BEGIN, END = "<!-- made by 'make evidence' -->", "<!-- to here -->"
+BEGIN, END = "<!-- begin: written by 'make evidence' -->", "<!-- end -->"
 EVIDENCE = "analysis/evidence"
 Fields = Mapping[str, object]
 MAIN: Fields = {
@@ -90,6 +90,8 @@ SECTIONS: tuple[tuple[str, tuple[Row, ...]], ...] = (
     ("Other OOD ratios", tuple(_OOD_RATIOS.values())),
 )
 """Every trial of the experiment."""
+HEADLINE = tuple(Row(method) for method in ORDER if method != "lwf")
+"""The six rows of the README."""
 
 
 @dataclass(frozen=True)
@@ -164,9 +166,22 @@ def results_grid(trials: pd.DataFrame) -> Grid:
                 values = [f"{cell['values'][seed]:.1f}" if seed in cell["values"] else "–" for seed in row.seeds]
                 cells += [Cell(mean_sd(cell["mean"], cell["sd"])), Cell(", ".join(values))]
             rows.append(tuple(cells))
-    title = "ACC and FGT in %, mean ± standard deviation over seeds, and each seed"
-    title += " (some rows have more than others: the table of differences compares seed by seed)"
+    title = "ACC and FGT in %: mean ± standard deviation, and the value of each seed"
     return Grid(title, header, tuple(rows))
+
+
+def headline_grid(trials: pd.DataFrame) -> Grid:
+    """Return the README's rows: mean and spread, n, and the paired difference in ACC from the next row."""
+    rows: list[tuple[Cell, ...]] = []
+    for row, worse in zip(HEADLINE, (*HEADLINE[1:], None), strict=True):
+        if not (summary := row.summary(trials)):
+            continue
+        values = compare(Claim("", row, worse, "acc"), trials) if worse else None
+        cells = [mean_sd(cell["mean"], cell["sd"]) for cell in summary.values()]
+        above = f"{signed(values.difference.estimate, 1)} ({_interval(values)})" if values else ""
+        rows.append(tuple(map(Cell, (row.title, *cells, str(len(summary["acc"]["values"])), above))))
+    header = ("", "ACC ↑", "FGT ↓", "n", "ACC above the next row (95% interval)")
+    return Grid("ACC and FGT in %, mean ± standard deviation over n seeds", header, tuple(rows))
 
 
 def claims_grid(trials: pd.DataFrame) -> Grid:
@@ -177,19 +192,23 @@ def claims_grid(trials: pd.DataFrame) -> Grid:
     for about, group in groupby(known, key=lambda pair: pair[0].about):
         rows.append((Cell(about),))
         for claim, values in group:
-            difference, result = values.difference, verdict(claim, values)
+            result = verdict(claim, values)
             rows.append(
                 (
                     Cell(f"{names[claim.metric]}: {claim.better.title} against {claim.worse.title}"),
-                    Cell(signed(difference.estimate, 1)),
-                    Cell(f"{signed(difference.low, 1)} to {signed(difference.high, 1)}"),
+                    Cell(signed(values.difference.estimate, 1)),
+                    Cell(_interval(values)),
                     Cell(f"{values.wins} of {values.n}"),
                     Cell(result, bold=result != "undecided"),
                 )
             )
-    header = ("the first is said to be better", "difference", "95% interval", "better on", "here")
-    title = "Differences in points, paired by seed; intervals from Student's t, not corrected for their number"
+    header = ("claim: the first is better", "difference", "95% interval", "seeds where it is", "verdict")
+    title = "Differences in points, paired by seed; intervals by Student's t, not corrected for their number"
     return Grid(title, header, tuple(rows))
+
+
+def _interval(values: Paired) -> str:
+    return f"{signed(values.difference.low, 1)} to {signed(values.difference.high, 1)}"
 
 
 def figures(results: Results) -> list[ReportFigure]:
@@ -211,34 +230,38 @@ def clock_hours(results: Results) -> float:
     return float(seconds[~first].sum() + seconds[first].drop_duplicates().sum()) / 3600
 
 
-def section(results: Results, shown: Iterable[ReportFigure], folder: str) -> str:
-    """Return the part of the README between the marks."""
+def sections(results: Results, shown: Iterable[ReportFigure], folder: str) -> dict[str, str]:
+    """Return the generated part of each file."""
     trials = results.trials
     total = sum(len(row.seeds) for _, rows in SECTIONS for row in rows)
-    hours = clock_hours(results)
     versions = ", ".join(f"{name} {'/'.join(sorted(map(str, trials[name].unique())))}" for name in ("torch", "ray"))
-    intro = f"{len(trials)} of {total} trials, {hours:.1f} hours by their own clocks, one core each; {versions}."
-    images = [f"![{figure.title}]({folder}/{figure.name}.svg)\n" for figure in shown]
-    tables = to_markdown(results_grid(trials)), to_markdown(claims_grid(trials))
-    return "\n".join([BEGIN, "", intro, "", tables[0], *images, tables[1], END])
+    intro = f"{len(trials)} of {total} trials; {clock_hours(results):.1f} hours of wall-clock time on one core each"
+    images = [f"![{figure.title}]({folder}/{figure.name}.svg)" for figure in shown]
+    headline, table, claims = (to_markdown(grid(trials)) for grid in (headline_grid, results_grid, claims_grid))
+    parts = {
+        "README.md": (headline, *images[:1]),
+        "REPRODUCTION.md": (f"{intro}; {versions}.", table, *images, claims),
+    }
+    return {file: "\n\n".join((BEGIN, *map(str.strip, texts), END)) for file, texts in parts.items()}
 
 
-def replace_section(readme: str, new: str) -> str:
-    """Return the README with another section."""
-    begin, end = readme.find(BEGIN), readme.find(END)
+def replace_section(file: str, text: str, new: str) -> str:
+    """Return a file's text with another generated part."""
+    begin, end = text.find(BEGIN), text.find(END)
     if begin < 0 or end < begin:
-        raise UserError(f"README.md has no place for the evidence; add the lines {BEGIN!r} and {END!r}.")
-    return readme[:begin] + new + readme[end + len(END) :]
+        raise UserError(f"{file} has no place for the evidence; add the lines {BEGIN!r} and {END!r}.")
+    return text[:begin] + new + text[end + len(END) :]
 
 
 def main(root: Path, folder: str = EVIDENCE) -> None:
-    """Write the section and its figures."""
+    """Write the generated parts and their figures."""
     results = load(str(root / folder))
     shown = figures(results)
     for figure in shown:
         (root / folder / f"{figure.name}.svg").write_bytes(render(figure.figure)["svg"])
-    readme = root / "README.md"
-    readme.write_text(replace_section(readme.read_text(), section(results, shown, folder)))
+    for file, new in sections(results, shown, folder).items():
+        path = root / file
+        path.write_text(replace_section(file, path.read_text(), new))
 
 
 if __name__ == "__main__":
