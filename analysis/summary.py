@@ -1,10 +1,11 @@
-"""The table that a run ends with, for the terminal."""
+"""What a run ends with on the terminal: a table, or a chart of what was forgotten."""
 
 from collections import Counter
 from typing import Any
 
 import pandas as pd
-from rich.table import Table
+from rich.bar import Bar
+from rich.table import Column, Table
 
 from analysis.aggregate import ordered, summarize, uses_external
 from analysis.curves import METRICS
@@ -54,6 +55,28 @@ def accuracy_table(results: str, experiment: str) -> Table:
             mean_sd(fgt["mean"], fgt["sd"]),
             str(group["n"]),
         )
+    return table
+
+
+def forgetting_chart(results: str, experiment: str) -> Table:
+    """Return a bar for each method: by how many points the accuracy on earlier tasks fell, on average over seeds."""
+    trials = load(results, experiment=experiment).trials
+    keys = ["method", "method_title", "method_replay_all"]
+    cells: list[dict[str, Any]] = summarize(trials, keys, METRICS).to_dict("records")  # type: ignore[assignment]
+    rows = {cell["method"]: cell for cell in cells if cell["metric"] == "fgt_paper"}
+    acc = {cell["method"]: cell["mean"] for cell in cells if cell["metric"] == "acc"}
+    most = max(row["mean"] for row in rows.values())
+    table = Table(
+        "method", Column("ACC ↑", justify="right"), Column("FGT ↓", justify="right"), box=None, pad_edge=False
+    )
+    table.add_column("forgotten, in points of accuracy on earlier tasks")
+    for method in ordered(trials["method"]):
+        title, fgt = rows[method]["method_title"], rows[method]["mean"]
+        bar = Bar(most, 0, fgt, width=40) if fgt > 0 else "nothing: earlier tasks improved"
+        table.add_row(title, f"{acc[method]:.1f}", f"{fgt:.1f}", bar)
+    coreset = sorted((row["mean"], row["method_title"]) for row in rows.values() if not row["method_replay_all"])
+    words = [f"{title} forgets {fgt:.1f} points" for fgt, title in dict.fromkeys((*coreset[:1], *coreset[-1:]))]
+    table.caption, table.caption_justify = f"With a coreset, {', '.join(words)}." if words else None, "left"
     return table
 
 

@@ -15,6 +15,10 @@ from trials.resources import Cluster
 from trials.sampled import sampled
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rich.table import Table
+
     from analysis import Results
     from gd_ray.spec import TrialSpec
 
@@ -23,13 +27,28 @@ def demo() -> None:
     """Compare five methods on the embedded glyphs data: a few minutes on two cores, nothing to download.
 
     Drawn characters are learned task by task. Oracle keeps all data, Baseline only a coreset; E2E and GD distill the
-    previous model; GD+ext also samples unlabeled characters from a stream, scored by Ray Data. The table shows the
+    previous model; GD+ext also samples unlabeled characters from a stream, scored by Ray Data. The chart shows the
     average incremental accuracy (ACC, higher is better) and the average forgetting (FGT, lower is better). It equals
     'gd-ray run demo --scorers 1 --results results/demo --storage storage/demo', then 'gd-ray report results/demo'.
     """
-    left = _run(Trials("demo", results="results/demo"), Cluster(storage="storage/demo", scorers=1))
+    from analysis.summary import forgetting_chart
+
+    print(_DEMO, flush=True)
+    left = _run(Trials("demo", results="results/demo"), Cluster(storage="storage/demo", scorers=1), forgetting_chart)
+    if left:
+        sys.exit(1)
     report("results/demo")
-    sys.exit(1 if left else 0)
+    print(_AFTER_DEMO)
+
+
+_DEMO = """\
+Five methods learn 15 drawn characters in three tasks of five, one task after the other.
+Ray starts on this machine first; GD+ext also samples a stream of 6000 other characters."""
+_AFTER_DEMO = """
+Next:
+  gd-ray report results/demo --open    # the report in your browser
+  gd-ray list                          # every experiment, method and field
+  gd-ray run demo --set seed=0,1,2 --results results/demo --storage storage/demo    # two more seeds"""
 
 
 _Plugins = tyro.conf.UseAppendAction[tuple[str, ...]]
@@ -82,16 +101,17 @@ def run(trials: tyro.conf.OmitArgPrefixes[Trials], cluster: tyro.conf.OmitArgPre
         gd-ray run table1 --where method=gd+ext --where task_size=10 --set ood_ratio=0.5,0.6
         gd-ray run grid.yaml --plugin my_methods.py
     """
-    left = _run(trials, cluster)
+    from analysis.summary import accuracy_table
+
+    left = _run(trials, cluster, accuracy_table)
     print(f"'gd-ray report {trials.results} --open' shows tables, figures and statistics.")
     sys.exit(1 if left else 0)
 
 
-def _run(trials: Trials, cluster: Cluster) -> int:
-    """Run, show the table of finished trials, and return the number of the others."""
+def _run(trials: Trials, cluster: Cluster, show: "Callable[[str, str], Table]") -> int:
+    """Run, show what is finished, and return the number of the other trials."""
     from rich.console import Console
 
-    from analysis.summary import accuracy_table
     from gd_ray.store import finished
     from trials.runner import run_experiment
 
@@ -103,7 +123,7 @@ def _run(trials: Trials, cluster: Cluster) -> int:
         console.print(text, markup=False, soft_wrap=True)
     left = {spec.trial_id for spec in specs} - finished(trials.results)
     if len(left) < len(specs):
-        console.print(accuracy_table(trials.results, name))
+        console.print(show(trials.results, name))
     if left:
         console.print(f"{len(left)} trials are not finished; run the same command to resume.")
     return len(left)

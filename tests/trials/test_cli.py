@@ -27,6 +27,28 @@ def test_help_teaches_and_comes_fast(command):
     assert time.perf_counter() - started < 2
 
 
+def test_the_demo_ends_with_what_was_forgotten_the_report_and_what_to_try_next(tmp_path, monkeypatch, capsys):
+    from tests.helpers.made import write_made
+    from trials import cli
+    from trials.experiments import EXPERIMENTS
+
+    lost = {"oracle": -10, "baseline": 20, "e2e": 15, "gd": 10, "gd+ext": 5}  # all are finished: no Ray is needed
+    for spec in EXPERIMENTS["demo"].specs():
+        lost_of = lost[spec.method.name]
+        write_made(str(tmp_path / "results/demo"), "demo", spec, lambda stage, task, n=lost_of: 70 - n * (stage > task))
+    monkeypatch.chdir(tmp_path)
+    cli.demo()
+    printed = capsys.readouterr().out
+    assert " ".join(printed.split()).startswith("Five methods learn 15 drawn characters in three tasks of five")
+    bars = {line.split()[0]: line.count("█") for line in printed.splitlines() if "█" in line}
+    assert list(bars) == ["Baseline", "E2E", "GD", "GD+ext"]
+    assert list(bars.values()) == [40, pytest.approx(30, abs=1), pytest.approx(20, abs=1), pytest.approx(10, abs=1)]
+    assert "nothing: earlier tasks improved" in printed
+    assert "With a coreset, GD+ext forgets 2.9 points, Baseline forgets 11.7 points." in printed
+    after = printed.partition("report.html")[2]
+    assert after.count("\n  gd-ray ") == 3
+
+
 def test_list_names_every_method():
     from gd_ray.methods import METHODS
 
