@@ -31,7 +31,8 @@ $(PINNED): requirements.lock
 	  $$python -m venv --clear $(VENV); \
 	}
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv==$(UV_VERSION)
-	$(BIN)/uv pip sync --quiet --compile-bytecode --python $(BIN)/python requirements.lock
+	@echo "installing $$(grep -c == requirements.lock) pinned packages into $(VENV), then compiling them: a minute or two"
+	$(BIN)/uv pip sync --compile-bytecode --python $(BIN)/python requirements.lock
 	touch $@
 
 $(READY): $(PINNED) pyproject.toml

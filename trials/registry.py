@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from gd_ray.data.dataset import LabelledData
     from gd_ray.wild.stream import WildStream
 
+_DRAWN_AT_ONCE = 20_000
+"""Images of glyphs:N that are drawn in this process: two seconds."""
 _DESCRIPTION = "dataset.json"  # gd_ray.data.prepared has it too, but imports torch
 
 
@@ -81,11 +83,15 @@ def _load(name: str, folder: str, train_per_class: int | None, test_per_class: i
 
 def _make_glyphs(source: str, address: str) -> None:
     """Prepare a stream under a unique name and rename it: two runs may want it at the same time."""
+    from gd_ray.ray_utils import map_in_process, map_with_ray
     from gd_ray.wild.shuffle import prepare_stream
 
+    number = source.partition(":")[2]
+    # A Ray worker takes longer to start than to draw so few.
+    mapper = map_in_process if number.isdecimal() and int(number) <= _DRAWN_AT_ONCE else map_with_ray
     temporary = f"{address}.{uuid4().hex}"
     try:
-        prepare_stream(source, temporary)
+        prepare_stream(source, temporary, mapper=mapper)
         with suppress(OSError):  # the other run was faster
             os.replace(temporary, address)
     finally:

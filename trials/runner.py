@@ -65,11 +65,14 @@ def run_experiment(
         return []
     windows = {job.spec.window for job in open_jobs if job.spec.method.external}
     os.environ.update(RAY_AIR_NEW_OUTPUT="0", TUNE_DISABLE_AUTO_CALLBACK_LOGGERS="1")  # Tune prints nothing
-    nodes = connect(cluster.address)
+    with console.status("starting Ray"):
+        nodes = connect(cluster.address)
     resources = resolve_resources(cluster, nodes, windows, len(open_jobs))
     selection = _selection(name, storage, command, jobs)
     with _sigterm_as_interrupt():
-        for note in check_jobs(open_jobs):
+        with console.status("reading data sets and streams"):
+            notes = check_jobs(open_jobs)
+        for note in notes:
             console.print(f"Note: {note}", markup=False, highlight=False, soft_wrap=True)
         write_selection(results, selection)
         for job in open_jobs:

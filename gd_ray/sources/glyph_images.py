@@ -119,8 +119,13 @@ def _transform(masks: NDArray[np.uint8], u: NDArray[np.float64]) -> NDArray[np.f
     linear = np.stack([np.stack([cos * aspect, -sin], -1), np.stack([sin, cos / aspect], -1)], 1) * zoom[:, None, None]
     offset = -(linear @ shift[:, :, None])
     theta = torch.from_numpy(np.concatenate([linear, offset], axis=2)).float()
-    grid = F.affine_grid(theta, [len(masks), 1, SIDE, SIDE], align_corners=False)
-    coverage = F.grid_sample(torch.from_numpy(masks).float()[:, None] / 255, grid, align_corners=False)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # for so few small images several threads mostly wait for each other
+    try:
+        grid = F.affine_grid(theta, [len(masks), 1, SIDE, SIDE], align_corners=False)
+        coverage = F.grid_sample(torch.from_numpy(masks).float()[:, None] / 255, grid, align_corners=False)
+    finally:
+        torch.set_num_threads(threads)
     return coverage[:, 0].numpy()
 
 

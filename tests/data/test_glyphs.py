@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+import torch
 from fontTools.ttLib import TTFont
 
 from gd_ray.data import glyphs as dataset
@@ -20,6 +21,21 @@ def test_the_pixels_are_always_the_same_and_a_smaller_set_is_a_part_of_a_larger(
     assert (again.train.images == small.images).all()
     assert (again.train.labels == small.labels).all()
     assert (again.test.images == tiny_data.test.images).all()
+
+
+def test_drawing_keeps_torch_to_one_thread_and_gives_the_others_back(monkeypatch):
+    seen, transform = [], torch.nn.functional.affine_grid
+    monkeypatch.setattr(
+        torch.nn.functional,
+        "affine_grid",
+        lambda *a, **k: seen.append(torch.get_num_threads()) or transform(*a, **k),
+    )
+    torch.set_num_threads(2)
+    try:
+        glyphs.wild_glyphs(10)
+        assert (seen, torch.get_num_threads()) == ([1], 2)
+    finally:
+        torch.set_num_threads(1)
 
 
 def test_train_and_test_share_no_image(tiny_data):

@@ -1,5 +1,6 @@
 """Experiments on Ray Tune: results equal to single-process runs, and nothing lost when something dies."""
 
+import io
 import os
 import signal
 import subprocess
@@ -385,3 +386,15 @@ def test_a_plugin_runs_in_every_process_of_a_run(tmp_path):
         assert refused.returncode == 2
         assert says in refused.stderr
         assert refused.stderr.count("\n") == 1
+
+
+def test_a_terminal_shows_what_happens_before_the_first_trial(tmp_path, monkeypatch):
+    def refuse(jobs):
+        raise UserError("stop here.")
+
+    monkeypatch.setattr("trials.runner.connect", lambda address: [{"CPU": 2.0}])
+    monkeypatch.setattr("trials.runner.check_jobs", refuse)
+    console = Console(file=io.StringIO(), force_terminal=True)
+    with pytest.raises(UserError, match="stop here"):
+        run_experiment("x", [tiny("gd")], str(tmp_path / "r"), Cluster(storage=str(tmp_path / "s")), console)
+    assert all(text in console.file.getvalue() for text in ("starting Ray", "reading data sets and streams"))
