@@ -5,6 +5,8 @@
     confusions/ID.parquet    (stage, true class, predicted class, count), without zeros
     samples/ID.parquet       the sampled external images: stage, position, class, score and its kind, source
     KIND/packed-*.parquet    the same rows of many finished trials, written by `pack`
+    models/ID-STAGE.*        kept models (gd_ray.kept_models): here and not in the storage, whose checkpoints end with
+                             their trial, so that whoever has the results has the models
     experiments/NAME/*       the trials that one run of an experiment selected, a row each
     failures/ID.json         why a trial failed last
     classes/DATASET.json     names of a data set's classes

@@ -189,6 +189,31 @@ def pack(results: tyro.conf.Positional[str] = "results") -> None:
     print(f"{results}: {', '.join(f'{kind} of {number}' for kind, number in numbers.items())} finished trials packed.")
 
 
+def export(
+    trial: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="TRIAL")],
+    out: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="OUT")],
+    results: str = "results",
+    stage: int | None = None,
+) -> None:
+    """Export the model of a trial as a folder that torch and safetensors load without gd_ray.
+
+    It has model.safetensors, config.json (network, classes in the order of learning, mean and std, spec, digests),
+    load_model.py and a model card. 'gd-ray run --keep-models' says which models are kept.
+
+    Args:
+        trial: The id of a trial, or its beginning.
+        out: A new or empty folder.
+        results: The folder or address that 'gd-ray run --results' writes to.
+        stage: The stage whose model to take; the last one that was kept without it.
+    """
+    from trials.export import export_model
+
+    config = export_model(results, trial, out, stage)
+    print(
+        f"{out}: the model of trial {config['trial_id']} after stage {config['stage']}; README.md shows how to use it."
+    )
+
+
 def convert(
     old: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="OLD")],
     new: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="NEW")],
@@ -303,6 +328,7 @@ def main() -> None:
                 "report": report,
                 "sampled": sampled,
                 "pack": pack,
+                "export": export,
                 "convert": convert,
             },
             prog="gd-ray",

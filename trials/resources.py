@@ -4,6 +4,7 @@ import math
 import os
 from collections.abc import Collection
 from dataclasses import dataclass
+from typing import Literal
 
 import tyro
 
@@ -14,6 +15,8 @@ _POOL_PAYS = 10_000
 """Images in a window from which a scorer pays: it takes some seconds to start, at every stage."""
 _TOKEN = 0.01
 """Share of its trial's GPU, and of its CPU there, that a scorer holds: they take turns."""
+
+KeepModels = Literal["last", "all", "none"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,6 +44,9 @@ class Cluster:
     """Share of a GPU for a scorer, besides its trial's; without it, a hundredth of the trial's own."""
     retries: int = 2
     """Times that a failed trial is started again from its last stage."""
+    keep_models: KeepModels = "last"
+    """Models that stay under RESULTS/models for 'gd-ray export': of the last stage, of all stages, or none; of a
+    WRN-16-2 each takes 2.8 MB."""
     tensorboard: bool = False
     """Also write TensorBoard scalars of every stage, under STORAGE/tune."""
     data: tyro.conf.UseAppendAction[tuple[str, ...]] = ()

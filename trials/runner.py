@@ -54,7 +54,7 @@ def run_experiment(
     storage = os.path.abspath(cluster.storage)
     locations = DataLocations(parse_folders(cluster.data, "--data"), parse_folders(cluster.stream, "--stream"), storage)
     run = uuid4().hex
-    jobs = [Job(spec, results, storage, locations, run) for spec in unique(specs)]
+    jobs = [Job(spec, results, storage, locations, run, cluster.keep_models) for spec in unique(specs)]
     for folder in ("results", results), ("storage", storage):
         check_writable(*folder)
     done = finished(results)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gd_ray.heartbeat import progress_file
+from gd_ray.kept_models import keep_model
 from gd_ray.rows import git_revision
 from gd_ray.spec import TrialSpec
 from gd_ray.store import clear_failure, finished, write_stages, write_trial
@@ -14,6 +15,7 @@ from gd_ray.trial_result import StageResult
 from trials.claim import ProgressReporter, acquire, heartbeat
 from trials.cost import spec_cost
 from trials.registry import DataLocations
+from trials.resources import KeepModels
 
 if TYPE_CHECKING:
     from gd_ray.wild.ray_scoring import ScorerPool
@@ -29,6 +31,7 @@ class Job:
     locations: DataLocations
     run: str
     """The run of an experiment that starts it."""
+    keep_models: KeepModels = "last"
 
     @property
     def first_model(self) -> Path:
@@ -46,6 +49,9 @@ class Job:
     def saved(self) -> Path | None:
         """The checkpoint that the trial resumes, if there is one."""
         return next((path for path in (self.checkpoint, self.first_model) if path.exists()), None)
+
+    def keeps_model(self, stage: int) -> bool:
+        return self.keep_models == "all" or (self.keep_models == "last" and stage == self.spec.num_tasks)
 
     def is_finished(self) -> bool:
         return self.spec.trial_id in finished(self.results)
@@ -92,7 +98,14 @@ def _run(
     stream = job.locations.open_stream(spec.stream) if spec.method.external else None
     for path in (job.first_model, job.checkpoint):
         path.parent.mkdir(parents=True, exist_ok=True)
+
+    def keep(checkpoint: Checkpoint) -> None:
+        if job.keeps_model(checkpoint.stage):
+            keep_model(job.results, spec, data, checkpoint, revision)
+
     resume = Checkpoint.load(saved) if (saved := job.saved) else None
+    if resume and not only_first:
+        keep(resume)  # the first model, which trials share; or one of a run that kept none
     for stage in resume.results if resume else ():
         on_result(stage)
 
@@ -104,6 +117,7 @@ def _run(
                 raise FinishedElsewhere
             # Results first: a restart may repeat a stage, but never lacks one.
             write_stages(job.results, spec, checkpoint.results)
+            keep(checkpoint)
             checkpoint.save(job.checkpoint)
         on_result(stage)
 

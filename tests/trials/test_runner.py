@@ -17,6 +17,7 @@ from rich.console import Console
 from gd_ray.checkpoint import Checkpoint
 from gd_ray.errors import UserError
 from gd_ray.fingerprint import Fingerprints
+from gd_ray.kept_models import kept_stages, read_model
 from gd_ray.rows import stages_table
 from gd_ray.store import pack, read_rows, trial_states, write_trial
 from gd_ray.trial import run_trial
@@ -84,7 +85,7 @@ def finished_run(ray, tmp_path_factory):
     specs = [*(tiny(method) for method in ("baseline", "gd", "gd+ext")), tiny("gd+ext", seed=1)]
     broken = tiny("lwf", learning_rate=1e30)
     with watched(ray) as seen:
-        failures = run("mine", [*specs, broken], folder, retries=0, tensorboard=True)
+        failures = run("mine", [*specs, broken], folder, retries=0, tensorboard=True, keep_models="all")
     return folder, specs, broken, failures, seen
 
 
@@ -127,6 +128,13 @@ def test_methods_share_their_first_models_and_leave_no_checkpoint_behind(finishe
     assert len(list((folder / "storage" / "first-models").glob("*.pt"))) == 3  # plain, and calibrated of two seeds
     assert not list((folder / "storage" / "checkpoints").glob("*.pt"))
     assert not list(folder.rglob("*.tmp"))
+
+
+def test_models_are_kept_as_asked_also_first_ones_that_trials_share(finished_run):
+    folder, specs, *_ = finished_run
+    assert kept_stages(str(folder / "results")) == {spec.trial_id: [1, 2, 3] for spec in specs}
+    descriptions = [read_model(str(folder / "results"), spec.trial_id, 1)[1] for spec in specs]
+    assert [description["spec"] for description in descriptions] == [spec.flat() for spec in specs]
 
 
 def test_what_a_user_should_know_is_said_once(tmp_path):
@@ -219,6 +227,7 @@ def test_a_trial_that_scores_its_window_itself_gives_the_same_rows(finished_run)
     spec = specs[-1]
     own = folder / "own"
     assert run("mine", [spec], own, scorers=None) == []  # a window of 200 images is not worth an actor
+    assert kept_stages(str(own / "results")) == {spec.trial_id: [3]}
     for kind in ("stages", "samples", "confusions"):
         pooled, itself = (frame(where / "results", kind, [spec.trial_id]) for where in (folder, own))
         pd.testing.assert_frame_equal(itself, pooled[itself.columns], check_exact=True)
