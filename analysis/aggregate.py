@@ -6,9 +6,10 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from analysis.frames import DEFAULTS, METHOD, SPEC, counted
+from analysis.frames import DEFAULTS, METHOD, SPEC
 from analysis.results import Results
 from gd_ray.methods import METHODS
+from gd_ray.naming import counted
 from gd_ray.paper import STREAMS, VALIDATION
 from gd_ray.spec import EXTERNAL_FIELDS
 

@@ -19,6 +19,7 @@ from gd_ray.store import Filters
 DEFAULTS: dict[str, Any] = {f.name: f.default for f in fields(TrialSpec)}
 SPEC = tuple(DEFAULTS)
 """The fields of a trial that decide its result."""
+_IDENTITY = ("method", "dataset", "task_size", "seed")
 _METHOD_DEFAULTS = {f"method_{f.name}": f.default for f in fields(Method) if f.name not in ("name", "title")}
 METHOD = tuple(_METHOD_DEFAULTS)
 _FILLED = {**DEFAULTS, **_METHOD_DEFAULTS, "method": MISSING, "method_options": "{}"}
@@ -51,11 +52,22 @@ def trial_frame(table: pa.Table, filters: Filters | None) -> pd.DataFrame:
 
 def spec_frame(trials: pd.DataFrame, planned: pd.DataFrame) -> pd.DataFrame:
     """Return the fields of finished and of planned trials, by trial_id."""
-    columns = ["trial_id", *SPEC]
+    columns = ["trial_id", *SPEC, "method_title", *METHOD]
     frames = [with_columns(frame, columns)[columns].astype("object") for frame in (trials, planned)]
     frame = pd.concat([part for part in frames if len(part)] or frames[:1]).drop_duplicates("trial_id")
     frame = with_defaults(frame.set_index("trial_id").infer_objects())
     return frame.astype({"method": "category", "dataset": "category"})
+
+
+def with_fields(frame: pd.DataFrame, specs: pd.DataFrame) -> pd.DataFrame:
+    """Add the fields that tell trials apart: method, data set, task size, seed, and all others that vary."""
+    names = [name for name in SPEC if name in _IDENTITY or specs[name].nunique(dropna=False) > 1]
+    if frame.empty:
+        return with_columns(frame, names)
+    ids = frame["trial_id"].astype("category").cat
+    own = specs.reindex(ids.categories)
+    codes = ids.codes.to_numpy()
+    return frame.assign(**{name: own[name].take(codes).array for name in names})
 
 
 def with_columns(frame: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
@@ -80,8 +92,3 @@ def _collapsed(trials: pd.DataFrame) -> NDArray[np.bool_]:
     finite = np.isfinite(trials[list(METRICS)].to_numpy(float)).all(axis=1)
     collapsed: NDArray[np.bool_] = guessing | ~finite
     return collapsed
-
-
-def counted(number: int, noun: str) -> str:
-    """Return a number with its noun."""
-    return f"1 {noun}" if number == 1 else f"{number} {noun}s"

@@ -9,22 +9,23 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from analysis.curves import accuracy_matrix, curves
-from analysis.frames import SPEC, TRIAL_COLUMNS, counted, spec_frame, to_frame, trial_frame, with_columns
+from analysis.frames import TRIAL_COLUMNS, spec_frame, to_frame, trial_frame, with_columns, with_fields
 from gd_ray import store
 from gd_ray.errors import UserError, unknown_name
+from gd_ray.naming import counted, trial_names
 from gd_ray.store import Filters
 
 STAGE_COLUMNS = ("stage", "task", "hits", "total", "classes_of_task", "classes_seen")
 """What every metric needs. Other columns of the stages (sizes, seconds, losses) are read on request."""
-_IDENTITY = ("method", "dataset", "task_size", "seed")
-_STATE_COLUMNS = ("experiment", "trial_id", *_IDENTITY, "state", "detail")
+_STATE_COLUMNS = ("experiment", "trial_id", "state", "detail")
 _DIGESTS = {"data_digest": ["dataset", "train_per_class", "test_per_class"], "stream_digest": ["stream"]}
 """Digests of the images that a trial learned from, and the fields that refer to them (glyphs are drawn by number)."""
 
 
 @dataclass(frozen=True)
 class Results:
-    """The content of a results folder. Every frame has the column trial_id; nothing here changes a frame."""
+    """The content of a results folder. Every frame has the column trial_id, and all but trials and specs, which have
+    every field, also method, data set, task size, seed and all other fields that vary: group by those as well."""
 
     address: str
     trials: pd.DataFrame
@@ -57,28 +58,27 @@ class Results:
                 known = self.rows("stages", [str(frame["trial_id"].iloc[0])]).columns
                 raise unknown_name("column of the stages", name, known)
         frame = with_columns(frame, ("trial_id", *(self.stage_columns or STAGE_COLUMNS)))
-        varying = [name for name in SPEC if self.specs[name].nunique(dropna=False) > 1 and name not in _IDENTITY]
-        if frame.empty:
-            return with_columns(frame, _IDENTITY)
-        ids = frame["trial_id"].cat
-        specs = self.specs.reindex(ids.categories)
-        codes = ids.codes.to_numpy()
-        return frame.assign(**{name: specs[name].take(codes).array for name in (*_IDENTITY, *varying)})
+        return with_fields(frame, self.specs)
+
+    @cached_property
+    def names(self) -> dict[str, str]:
+        """A name for every known trial, from its method, its seed and the fields that vary here."""
+        return dict(zip(self.specs.index, trial_names(self.specs.to_dict("records")), strict=True))  # type: ignore[arg-type]
 
     @cached_property
     def curves(self) -> pd.DataFrame:
         """Accuracy, ACC and both FGT of every trial after every stage, from the counts."""
-        return curves(self.stages)
+        return with_fields(curves(self.stages), self.specs)
 
     @cached_property
     def confusions(self) -> pd.DataFrame:
         """(trial, stage, true class, predicted class, count) of all trials; read at the first use."""
-        return self.rows("confusions")
+        return with_fields(self.rows("confusions"), self.specs)
 
     @cached_property
     def samples(self) -> pd.DataFrame:
         """The images that each stage sampled from its stream; read at the first use."""
-        return self.rows("samples")
+        return with_fields(self.rows("samples"), self.specs)
 
     @property
     def unfinished(self) -> tuple[str, ...]:
@@ -109,18 +109,19 @@ class Results:
     @property
     def notes(self) -> tuple[str, ...]:
         """Sentences on what is missing, unfinished or not comparable in these results."""
-        running = len(self.unfinished)
-        counts = self.states["state"].value_counts()
+        counts = self.states.drop_duplicates("trial_id")["state"].value_counts()
         notes = [unreadable_note(list(self.unreadable))] if self.unreadable else []
-        if running:
-            notes.append(
-                f"{counted(running, 'trial')} not finished: their stages so far are among the stages and trials, but "
-                f"not in tables, figures and statistics."
-            )
-        if waiting := counts.get("waiting", 0):
-            notes.append(f"{counted(waiting, 'trial')} waiting.")
+        open_now = [f"{counts[state]} {state}" for state in ("running", "waiting") if state in counts]
+        notes += [f"Trials not finished yet: {', '.join(open_now)}."] if open_now else []
+        if stopped := counts.get("stopped", 0):
+            notes.append(f"{counted(stopped, 'trial')} stopped; run the same command to resume after the last stage.")
         if failed := counts.get("failed", 0):
             notes.append(f"{counted(failed, 'trial')} failed; run the same command to resume after the last stage.")
+        if self.unfinished:
+            notes.append(
+                f"Stages of {counted(len(self.unfinished), 'unfinished trial')} are among the stages and trials, but "
+                f"not in tables, figures and statistics."
+            )
         for digest, names in _DIGESTS.items():
             kinds = self.trials.groupby(names, observed=True, dropna=False)[digest].nunique()
             several = kinds[kinds > 1].groupby(names[0], observed=True).max()
@@ -168,13 +169,13 @@ def load(
     if not (names or unreadable or len(trials) or filters or len(store.read_rows(address, "stages", columns=[])[0])):
         raise UserError(f"results {address!r} holds no results; give the folder that 'gd-ray run --results' wrote to.")
     states = store.trial_states(address, selections)
-    planned = pd.DataFrame([row for selection in selections for row in selection.trials])
+    specs = spec_frame(trials, pd.DataFrame([row for selection in selections for row in selection.trials]))
     return Results(
         address=address,
         trials=trials,
         experiments=experiments,
-        states=pd.DataFrame([[getattr(s, name) for name in _STATE_COLUMNS] for s in states], columns=_STATE_COLUMNS),
-        specs=spec_frame(trials, planned),
+        states=with_fields(pd.DataFrame(map(vars, states), columns=_STATE_COLUMNS), specs),
+        specs=specs,
         storage=tuple(dict.fromkeys(selection.storage for selection in selections if selection.storage)),
         commands={
             name: tuple(dict.fromkeys(s.command for s in selections if s.experiment == name and s.command))

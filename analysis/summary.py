@@ -12,6 +12,7 @@ from analysis.curves import METRICS
 from analysis.formats import mean_sd
 from analysis.frames import SPEC
 from analysis.results import load, unreadable_note
+from gd_ray.naming import setting
 from gd_ray.spec import EXTERNAL_FIELDS
 
 _FIELDS = [name for name in SPEC if name not in ("method", "seed")]
@@ -92,5 +93,4 @@ def _usual(groups: list[dict[str, Any]]) -> dict[str, object]:
 
 
 def _named(values: dict[str, object]) -> str:
-    whole = {name: int(v) if isinstance(v, float) and v.is_integer() else v for name, v in values.items()}
-    return ", ".join(f"{name.replace('_', ' ').replace('ood', 'OOD')} {value}" for name, value in whole.items())
+    return ", ".join(setting(name, value) for name, value in values.items())

@@ -8,9 +8,9 @@ import pandas as pd
 
 from analysis import stats
 from analysis.aggregate import Setting, ordered, summarize
-from analysis.frames import counted
 from analysis.published import PUBLISHED, TRIALS, Published
 from gd_ray.methods import METHODS
+from gd_ray.naming import counted
 from gd_ray.paper import METHODS as PAPERS_METHODS
 from gd_ray.paper import TABLES
 

@@ -1,13 +1,19 @@
-"""Progress files: what each running trial last wrote of itself, under STORAGE/progress."""
+"""Progress files: what each running trial, and each run as a whole, last wrote of itself, under STORAGE/progress."""
 
 import json
+import os
+import platform
+import time
 from dataclasses import dataclass
 from pathlib import Path
+
+STALE_AFTER_S = 120.0
+"""Age of a heartbeat from which its process does not count as running; clocks of machines may differ."""
 
 
 @dataclass(frozen=True)
 class Progress:
-    """The state of a running trial and of the process that runs it."""
+    """The state of a running trial (or of a whole run) and of the process that runs it."""
 
     stage: int = 0
     step: str = "starting"
@@ -37,7 +43,26 @@ def read_progress(path: Path) -> Progress | None:
         return None
 
 
-def read_all_progress(storage: str) -> dict[str, Progress]:
-    """Read the progress of every trial that a process holds, by trial id."""
-    files = Path(storage, "progress").glob("[!.]*.json")
-    return {path.stem: progress for path in files if (progress := read_progress(path)) is not None}
+def read_running(storage: str) -> dict[str, Progress]:
+    """Read the progress of everything that a live process holds, by the stem of its file."""
+    files, now = Path(storage, "progress").glob("[!.]*.json"), time.time()
+    found = {path.stem: progress for path in files if (progress := read_progress(path)) is not None}
+    return {name: p for name, p in found.items() if now - p.time < STALE_AFTER_S and not is_dead(p)}
+
+
+def this_host() -> str:
+    """Return the machine and its process namespace, as `Progress.host` names them."""
+    namespace = Path("/proc/self/ns/pid")
+    return f"{platform.node()} {os.readlink(namespace)}" if namespace.is_symlink() else platform.node()
+
+
+def is_dead(owner: Progress) -> bool:
+    """Return whether the owner was a process of this machine and does not exist any more."""
+    if owner.host == this_host():
+        try:
+            os.kill(owner.pid, 0)
+        except ProcessLookupError:
+            return True
+        except OSError:
+            pass  # another user's
+    return False

@@ -18,17 +18,17 @@ import hashlib
 import json
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple, get_args
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from gd_ray.errors import UserError
-from gd_ray.heartbeat import Progress, read_all_progress
+from gd_ray.heartbeat import Progress, read_running
 from gd_ray.rows import confusions_table, samples_table, stages_table, table_of, trial_table
 from gd_ray.spec import TrialSpec
 from gd_ray.storage import (
@@ -46,9 +46,9 @@ from gd_ray.trial_result import StageResult, TrialResult
 
 __all__ = ["KINDS", "Filters", "finished", "pack", "read_rows"]  # beside all that is defined here
 
-State = Literal["waiting", "running", "done", "failed"]
-STALE_AFTER_S = 120.0
-"""Age of a heartbeat from which a trial does not count as running; clocks of machines may differ."""
+State = Literal["done", "running", "failed", "waiting", "stopped"]
+"""A waiting trial will be started by a run that is alive; a stopped one by the same command again."""
+STATES: tuple[State, ...] = get_args(State)
 
 
 def write_stages(results: str, spec: TrialSpec, stages: Sequence[StageResult]) -> None:
@@ -78,16 +78,19 @@ class Selection:
     """For each trial its trial_id, spec.flat(), stages, work, shares of the work done after each stage, first_model."""
     time: float = field(default_factory=time.time)
 
+    @property
+    def digest(self) -> str:
+        """Name of its file, and of the progress file of a run that works on it; the same run again has the same."""
+        content = json.dumps([self.storage, self.command, [row["trial_id"] for row in self.trials]])
+        return hashlib.sha256(content.encode()).hexdigest()[:16]
+
 
 def write_selection(results: str, selection: Selection) -> None:
     """Add a selection to an experiment. Each has its own file; the same run again replaces it."""
     if not selection.trials:
         return
-    ids = [row["trial_id"] for row in selection.trials]
-    content = json.dumps([selection.storage, selection.command, ids])
-    digest = hashlib.sha256(content.encode()).hexdigest()[:16]
     own = {"storage": selection.storage, "command": selection.command, "time": selection.time}
-    path = f"experiments/{selection.experiment}/{digest}.parquet"
+    path = f"experiments/{selection.experiment}/{selection.digest}.parquet"
     with storage_errors(f"{path} of results {results!r} cannot be written"), open_atomic(join(results, path)) as stream:
         pq.write_table(table_of([row | own for row in selection.trials]), stream)
 
@@ -140,10 +143,8 @@ class TrialState:
 
     experiment: str
     trial_id: str
-    method: str
-    dataset: str
-    task_size: int
-    seed: int
+    spec: Mapping[str, Any] = field(repr=False)
+    """The fields of the trial, as TrialSpec.flat() gives them."""
     stages: int
     state: State
     work: float
@@ -161,10 +162,6 @@ class TrialState:
             return None
         return (1 - self.progress.share) / self.progress.share_per_second
 
-    @property
-    def name(self) -> str:
-        return f"{self.method}, {self.dataset}, task size {self.task_size}, seed {self.seed}"
-
 
 def trial_states(results: str, selections: Sequence[Selection] | None = None) -> list[TrialState]:
     """Return the state of every trial of the selections (of all that the results have, if not given)."""
@@ -174,35 +171,48 @@ def trial_states(results: str, selections: Sequence[Selection] | None = None) ->
     states: dict[tuple[str, str], TrialState] = {}
     for selection in selections:
         for row in selection.trials:
-            state = _state(results, selection.experiment, row, done, failures, storages[selection.storage])
-            # Runs with different storages may share a trial: the one that is further decides.
+            state = _state(results, selection, row, done, failures, storages[selection.storage])
+            # Several runs may share a trial: one that is alive decides, then the one that is further.
             known = states.setdefault((state.experiment, state.trial_id), state)
-            if (state.state == "running", state.work_done) > (known.state == "running", known.work_done):
+            if _priority(state) > _priority(known):
                 states[state.experiment, state.trial_id] = state
     return list(states.values())
 
 
-_Storage = tuple[dict[str, Progress], set[str], set[str]]
-"""The trials that run in a storage folder, and the names of its first models and of its checkpoints."""
+def _priority(state: TrialState) -> tuple[bool, bool, float]:
+    return state.state == "running", state.state == "waiting", state.work_done
+
+
+class _Storage(NamedTuple):
+    """The content of a storage folder."""
+
+    running: dict[str, Progress]
+    """Of trials by id, and of runs by the digest of their selection."""
+    first_models: set[str]
+    checkpoints: set[str]
+    visible: bool
+    """Whether this machine sees the folder, and so which runs are alive."""
 
 
 def _read_storage(storage: str) -> _Storage:
     if not storage:  # converted results
-        return {}, set(), set()
-    now = time.time()
-    running = {name: p for name, p in read_all_progress(storage).items() if now - p.time < STALE_AFTER_S}
+        return _Storage({}, set(), set(), visible=True)
     first_models, checkpoints = (
         {path.stem for path in Path(storage, folder).glob("[!.]*.pt")} for folder in ("first-models", "checkpoints")
     )
-    return running, first_models, checkpoints
+    return _Storage(read_running(storage), first_models, checkpoints, Path(storage).is_dir())
 
 
 def _state(
-    results: str, experiment: str, row: dict[str, Any], done: set[str], failures: dict[str, str], storage: _Storage
+    results: str,
+    selection: Selection,
+    row: dict[str, Any],
+    done: set[str],
+    failures: dict[str, str],
+    storage: _Storage,
 ) -> TrialState:
-    running, first_models, checkpoints = storage
     trial_id, detail = row["trial_id"], ""
-    progress = None if trial_id in done else running.get(trial_id)
+    progress = None if trial_id in done else storage.running.get(trial_id)
     state: State
     if trial_id in done:
         state, share = "done", 1.0
@@ -210,14 +220,24 @@ def _state(
         state, share = "running", progress.share
         detail = f"stage {progress.stage} of {row['stages']}, {progress.step}" if progress.stage else "starting"
     else:
-        stages = _stages_written(results, trial_id) if trial_id in checkpoints else 0
-        stages = stages or int(row["first_model"] in first_models)
+        stages = _stages_written(results, trial_id) if trial_id in storage.checkpoints else 0
+        stages = stages or int(row["first_model"] in storage.first_models)
         state, share = "waiting", [0.0, *row["shares"]][stages]
+        if storage.visible and selection.digest not in storage.running:
+            state = "stopped"
         if trial_id in failures:
             state, detail = "failed", failures[trial_id]
-    own = {name: row[name] for name in ("trial_id", "method", "dataset", "task_size", "seed", "stages", "work")}
-    work_done = row["work"] * share
-    return TrialState(experiment, **own, state=state, work_done=work_done, detail=detail, progress=progress)
+    return TrialState(
+        selection.experiment,
+        trial_id,
+        row,
+        stages=row["stages"],
+        state=state,
+        work=row["work"],
+        work_done=row["work"] * share,
+        detail=detail,
+        progress=progress,
+    )
 
 
 def _stages_written(results: str, trial_id: str) -> int:
@@ -229,7 +249,7 @@ def _stages_written(results: str, trial_id: str) -> int:
 
 
 def seconds_left(states: Sequence[TrialState]) -> float | None:
-    """Estimate the time until all trials that did not fail are done, at the rate of those that run now."""
+    """Estimate the time until all running and waiting trials are done, at the rate of those that run now."""
     running = [state for state in states if state.state == "running"]
     rate = sum(state.work * state.progress.share_per_second for state in running if state.progress)
     left = sum(state.work - state.work_done for state in states if state.state in ("running", "waiting"))

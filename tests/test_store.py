@@ -11,7 +11,7 @@ import pytest
 from gd_ray import store
 from gd_ray.errors import UserError
 from gd_ray.fingerprint import Fingerprints
-from gd_ray.heartbeat import Progress, progress_file
+from gd_ray.heartbeat import Progress, progress_file, this_host
 from gd_ray.rows import git_revision
 from gd_ray.storage import join, open_atomic, sibling, write_atomic
 from gd_ray.store import (
@@ -34,6 +34,7 @@ from gd_ray.store import (
 )
 from gd_ray.trial import run_trial
 from tests.helpers.tiny import tiny_spec
+from trials.claim import run_heartbeat
 
 
 @pytest.fixture(scope="module")
@@ -317,30 +318,40 @@ def heartbeat(storage, spec, **values):
 
 
 def states_by_seed(results, *selections):
-    return {state.seed: state for state in trial_states(str(results), selections or None)}
+    return {state.spec["seed"]: state for state in trial_states(str(results), selections or None)}
 
 
 def test_every_state_of_a_trial(result, tmp_path):
     results, storage = tmp_path / "results", tmp_path / "storage"
-    specs = [tiny_spec(method="gd+ext", seed=seed) for seed in range(7)]
-    write_selection(str(results), selection_of(*specs, storage=str(storage)))
-    done, running, stale, failed, stopped, first, waiting = specs
+    specs = [tiny_spec(method="gd+ext", seed=seed) for seed in range(8)]
+    selection = selection_of(*specs, storage=str(storage))
+    write_selection(str(results), selection)
+    done, running, stale, failed, stopped, first, waiting, killed = specs
     write(results, result, 0)
     heartbeat(storage, done)  # about to end
     heartbeat(storage, running)
     write_failure(str(results), running.trial_id, "an earlier failure", "log")
     heartbeat(storage, stale, time=time.time() - 1000)
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    heartbeat(storage, killed, host=this_host(), pid=ended.pid)
     write_failure(str(results), failed.trial_id, "ValueError: no", "/log")
     for name in (f"checkpoints/{stopped.trial_id}", f"first-models/{first.first_model_id}"):
         write_atomic(str(storage / f"{name}.pt"), b"")
     write_stages(str(results), stopped, result.stages[:2])
     states = states_by_seed(results)
-    assert [states[spec.seed].state for spec in specs] == ["done", "running", "waiting", "failed", *["waiting"] * 3]
-    assert [states[spec.seed].work_done for spec in specs] == [100, 40, 0, 0, 50, 25, 0]
+    assert [states[spec.seed].state for spec in specs] == ["done", "running", "stopped", "failed", *["stopped"] * 4]
+    assert seconds_left(list(states.values())) == pytest.approx(6)  # nobody will run the others
+    write_atomic(
+        str(progress_file(str(storage), selection.digest)), progress_file(str(storage), running.trial_id).read_bytes()
+    )
+    states = states_by_seed(results)
+    assert [states[spec.seed].state for spec in specs] == ["done", "running", "waiting", "failed", *["waiting"] * 4]
+    assert [states[spec.seed].work_done for spec in specs] == [100, 40, 0, 0, 50, 25, 0, 0]
     assert states[running.seed].detail == "stage 2 of 3, starting"
     assert states[failed.seed].detail == "ValueError: no (/log)"
     assert states[running.seed].seconds_left == pytest.approx(6)
-    assert seconds_left(list(states.values())) == pytest.approx((60 + 100 + 50 + 75 + 100) / 10)
+    assert seconds_left(list(states.values())) == pytest.approx((60 + 100 + 50 + 75 + 100 + 100) / 10)
     assert seconds_left([states[waiting.seed]]) is None
     assert seconds_left([states[done.seed], states[failed.seed]]) == 0
 
@@ -356,6 +367,17 @@ def test_a_trial_of_two_storages_has_the_state_of_the_run_that_is_further(result
         assert state.state == "running"
     both = [selection_of(spec, storage=str(tmp_path / "two"), experiment=name) for name in ("a", "b")]
     assert [state.experiment for state in trial_states(str(results), both)] == ["a", "b"]
+
+
+def test_a_storage_that_this_machine_does_not_see_says_nothing_about_its_runs(tmp_path):
+    selection = selection_of(tiny_spec(), storage=str(tmp_path / "mounted"))
+    (state,) = trial_states(str(tmp_path), [selection])
+    assert state.state == "waiting"
+    with run_heartbeat(progress_file(selection.storage, selection.digest), "run"):
+        (state,) = trial_states(str(tmp_path), [selection, selection_of(tiny_spec(), storage="")])
+        assert state.state == "waiting"
+    (state,) = trial_states(str(tmp_path), [selection])
+    assert state.state == "stopped"
 
 
 def test_the_revision_is_that_of_the_program_and_marks_changes(tmp_path, monkeypatch):

@@ -6,7 +6,6 @@ deterministic and written whole, so a claim only saves work: two processes that 
 
 import json
 import os
-import platform
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -14,7 +13,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from threading import Event, Thread
 
-from gd_ray.heartbeat import Progress, read_progress
+from gd_ray.heartbeat import Progress, is_dead, read_progress, this_host
 from gd_ray.storage import write_atomic
 from trials.cost import StepCost, share_done
 
@@ -40,7 +39,7 @@ def acquire(path: Path, run: str, *, cancelled: Callable[[], bool] = lambda: Fal
             if (stamp := path.stat().st_mtime_ns) != seen:  # clocks of machines may differ
                 seen, since = stamp, time.monotonic()
         owner = read_progress(path)
-        if time.monotonic() - since > STALE_AFTER_S or (owner and (owner.run == run or _is_dead(owner))):
+        if time.monotonic() - since > STALE_AFTER_S or (owner and (owner.run == run or is_dead(owner))):
             path.unlink(missing_ok=True)
         else:
             time.sleep(0.5)
@@ -50,7 +49,7 @@ def acquire(path: Path, run: str, *, cancelled: Callable[[], bool] = lambda: Fal
 def owns(path: Path, run: str) -> bool:
     """Return whether the file is this process's; also where it cannot be read for a moment."""
     owner = read_progress(path)
-    return path.exists() if owner is None else (owner.host, owner.pid, owner.run) == (_host(), os.getpid(), run)
+    return path.exists() if owner is None else (owner.host, owner.pid, owner.run) == (this_host(), os.getpid(), run)
 
 
 def beat(path: Path, progress: Progress) -> None:
@@ -69,21 +68,51 @@ def release(path: Path, run: str) -> None:
 @contextmanager
 def heartbeat(path: Path, run: str, cost: Sequence[StepCost]) -> Iterator["ProgressReporter"]:
     """Write the progress of an acquired trial from a thread, and release the trial at the end."""
-    reporter, ended = ProgressReporter(run, cost), Event()
+    reporter = ProgressReporter(run, cost)
 
     def write() -> None:
-        while not ended.wait(HEARTBEAT_S):
-            if time.monotonic() - reporter.last < STUCK_AFTER_S:
-                beat(path, reporter.progress())
+        if time.monotonic() - reporter.last < STUCK_AFTER_S:
+            beat(path, reporter.progress())
 
-    thread = Thread(target=write, daemon=True)
+    try:
+        with _repeated(write):
+            yield reporter
+    finally:
+        release(path, run)
+
+
+@contextmanager
+def run_heartbeat(path: Path, run: str) -> Iterator[None]:
+    """Write that a run is alive, so that its other trials count as waiting, until its end."""
+
+    def write() -> None:
+        with suppress(OSError):
+            write_atomic(str(path), _content(Progress(run=run)).encode())
+
+    write()
+    try:
+        with _repeated(write):
+            yield
+    finally:
+        path.unlink(missing_ok=True)
+
+
+@contextmanager
+def _repeated(action: Callable[[], None]) -> Iterator[None]:
+    """Repeat an action in a thread, once per heartbeat."""
+    ended = Event()
+
+    def repeat() -> None:
+        while not ended.wait(HEARTBEAT_S):
+            action()
+
+    thread = Thread(target=repeat, daemon=True)
     thread.start()
     try:
-        yield reporter
+        yield
     finally:
         ended.set()
         thread.join()
-        release(path, run)
 
 
 class ProgressReporter:
@@ -120,21 +149,4 @@ def _rate(value: float, started: float, at_start: float) -> float:
 
 
 def _content(progress: Progress) -> str:
-    return json.dumps(asdict(replace(progress, time=time.time(), host=_host(), pid=os.getpid())))
-
-
-def _host() -> str:
-    namespace = Path("/proc/self/ns/pid")
-    return f"{platform.node()} {os.readlink(namespace)}" if namespace.is_symlink() else platform.node()
-
-
-def _is_dead(owner: Progress) -> bool:
-    """Return whether the owner was a process of this machine and does not exist any more."""
-    if owner.host == _host():
-        try:
-            os.kill(owner.pid, 0)
-        except ProcessLookupError:
-            return True
-        except OSError:
-            pass  # another user's
-    return False
+    return json.dumps(asdict(replace(progress, time=time.time(), host=this_host(), pid=os.getpid())))

@@ -112,14 +112,16 @@ def _run(trials: Trials, cluster: Cluster, show: "Callable[[str, str], Table]") 
     """Run, show what is finished, and return the number of the other trials."""
     from rich.console import Console
 
+    from gd_ray.naming import trial_names
     from gd_ray.store import finished
     from trials.runner import run_experiment
 
     name, specs = trials.specs(cluster.data)
     console = Console()
+    names = dict(zip((spec.trial_id for spec in specs), trial_names([spec.flat() for spec in specs]), strict=True))
     command = shlex.join(["gd-ray", *sys.argv[1:]])
     for failure in run_experiment(name, specs, trials.results, cluster, console, command):
-        text = f"Failed: {failure.spec.method.title}, seed {failure.spec.seed}: {failure.error} (log: {failure.log})"
+        text = f"Failed: {names[failure.spec.trial_id]}: {failure.error} (log: {failure.log})"
         console.print(text, markup=False, soft_wrap=True)
     left = {spec.trial_id for spec in specs} - finished(trials.results)
     if len(left) < len(specs):
@@ -159,7 +161,7 @@ def status(results: tyro.conf.Positional[str] = "results") -> None:
     from rich.console import Console
 
     from gd_ray.store import trial_states
-    from trials.console import running_table, status_table
+    from trials.console import running_table, state_names, status_table
 
     console = Console()
     states = trial_states(results)
@@ -168,9 +170,12 @@ def status(results: tyro.conf.Positional[str] = "results") -> None:
     console.print(status_table(states))
     if any(state.state == "running" for state in states):
         console.print("", running_table(states))
+    names = state_names(states)
     for state in states:
         if state.state == "failed":
-            console.print(f"failed: {state.name}: {state.detail}", markup=False, soft_wrap=True)
+            console.print(
+                f"failed: {names[state.experiment, state.trial_id]}: {state.detail}", markup=False, soft_wrap=True
+            )
 
 
 def pack(results: tyro.conf.Positional[str] = "results") -> None:
@@ -251,7 +256,7 @@ def report(
         results: The folder or address that 'gd-ray run --results' writes to.
         out: The HTML file; report.html in the results folder without it (here, for an address).
         open: Show it in the browser.
-        watch: Write it again until every trial is done or has failed; the page reloads itself.
+        watch: Write it again until no trial runs or waits any more; the page reloads itself.
         every: Seconds between two reports of --watch.
         stream: Folder of a prepared stream, as name=folder, to show images from it; may be repeated.
     """
@@ -260,6 +265,7 @@ def report(
     from rich.console import Console
 
     import analysis.report as reporting
+    from gd_ray.naming import counted
     from trials.console import progress_bar
     from trials.resources import parse_folders
 
@@ -279,13 +285,15 @@ def report(
             path, found = reporting.write_report(results, out, streams=streams, refresh=refresh, on_step=on_step)
         for note in found.notes:
             console.print(note, markup=False, highlight=False, soft_wrap=True)
-        console.print(f"Report of {len(found.trials)} trials: {path.absolute()}", highlight=False, soft_wrap=True)
+        text = f"Report of {counted(len(found.trials), 'finished trial')}: {path.absolute()}"
+        console.print(text, highlight=False, soft_wrap=True)
         if open and not shown:
             shown = webbrowser.open(path.absolute().as_uri()) or True
         return found
 
     if watch:
         reporting.watch(write, every)
+        console.print("No trial runs any more: this was the last report.")
     else:
         write(None)
 

@@ -16,10 +16,11 @@ import gd_ray.data
 import gd_ray.wild.sampling  # noqa: F401 (both register names)
 from gd_ray.errors import UserError
 from gd_ray.methods import METHODS
+from gd_ray.naming import trial_names
 from gd_ray.paper import TABLES
 from gd_ray.plugins import Registry
 from gd_ray.spec import TrialSpec
-from gd_ray.store import TrialState, seconds_left
+from gd_ray.store import STATES, TrialState, seconds_left
 from trials.experiments import EXPERIMENTS
 
 _LISTED = 12
@@ -90,23 +91,34 @@ def duration(seconds: float | None) -> str:
 def running_table(states: list[TrialState]) -> Table:
     """Return a table of the running trials: stage and step, rate, share done, time left."""
     table = Table("trial", "at", *_numbers("images/s", "done", "left"), box=None, pad_edge=False)
+    names = state_names(states)
     running = [(state, state.progress) for state in states if state.progress is not None]
     for state, progress in running[:_LISTED]:
         rate = f"{progress.images_per_second:.0f}" if progress.images_per_second else ""
         left = duration(state.seconds_left) if state.seconds_left is not None else ""
-        table.add_row(state.name, state.detail, rate, f"{100 * progress.share:.0f}%", left)
+        table.add_row(names[state.experiment, state.trial_id], state.detail, rate, f"{100 * progress.share:.0f}%", left)
     if len(running) > _LISTED:
         table.add_row(f"and {len(running) - _LISTED} more")
     return table
 
 
+def state_names(states: list[TrialState]) -> dict[tuple[str, str], str]:
+    """Name the trials by what varies in their experiment; of several experiments, name that too."""
+    experiments = list(dict.fromkeys(state.experiment for state in states))
+    names = {}
+    for experiment in experiments:
+        own = [state for state in states if state.experiment == experiment]
+        for state, name in zip(own, trial_names([state.spec for state in own]), strict=True):
+            names[experiment, state.trial_id] = name if len(experiments) == 1 else f"{experiment}: {name}"
+    return names
+
+
 def status_table(states: list[TrialState]) -> Table:
     """Return the trials of each experiment by state, the share of the work done, and the time left."""
-    kinds = ("done", "running", "failed", "waiting")
-    table = Table("experiment", *_numbers(*kinds, "work done", "time left"), box=None)
+    table = Table("experiment", *_numbers(*STATES, "work done", "time left"), box=None)
     for experiment in dict.fromkeys(state.experiment for state in states):
         own = [state for state in states if state.experiment == experiment]
-        counts = [str(sum(state.state == kind for state in own)) for kind in kinds]
+        counts = [str(sum(state.state == kind for state in own)) for kind in STATES]
         left = duration(seconds_left(own)) if any(state.state == "running" for state in own) else ""
         table.add_row(experiment, *counts, f"{100 * work_share(own):.0f}%", left)
     return table

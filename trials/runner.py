@@ -17,6 +17,7 @@ from uuid import uuid4
 from rich.console import Console
 
 from gd_ray.errors import UserError
+from gd_ray.heartbeat import progress_file
 from gd_ray.plugins import load_plugins, loaded_plugins
 from gd_ray.ray_utils import connect
 from gd_ray.rows import column_name
@@ -24,6 +25,7 @@ from gd_ray.spec import TrialSpec
 from gd_ray.storage import check_writable
 from gd_ray.store import Selection, clear_failure, finished, trial_states, write_failure, write_selection
 from gd_ray.trial_result import StageResult
+from trials.claim import run_heartbeat
 from trials.console import live_view
 from trials.cost import shares_done, spec_cost, spec_work
 from trials.grid import unique
@@ -69,7 +71,7 @@ def run_experiment(
         nodes = connect(cluster.address)
     resources = resolve_resources(cluster, nodes, windows, len(open_jobs))
     selection = _selection(name, storage, command, jobs)
-    with _sigterm_as_interrupt():
+    with _sigterm_as_interrupt(), run_heartbeat(progress_file(storage, selection.digest), run):
         with console.status("reading data sets and streams"):
             notes = check_jobs(open_jobs)
         for note in notes:

@@ -62,7 +62,7 @@ def incremental(
     methods = [
         name for name in ordered(trials["method"]) if name.partition("+")[0] in COLOURS or name not in PAPERS_METHODS
     ]
-    rows = results.curves[results.curves["stage"] > 1].merge(trials[["trial_id", "method"]], on="trial_id")
+    rows = results.curves[results.curves["stage"] > 1].merge(trials[["trial_id"]], on="trial_id")
     if not methods or rows["classes_seen"].nunique() < 2:
         return None
     trials = trials[trials["method"].isin(methods)]

@@ -15,6 +15,7 @@ from analysis.report.trial_sections import failure_grid, trial_context, version_
 from analysis.results import Results
 from analysis.stats import FEW
 from analysis.tables import MARGIN, Table, gap_closed, metric_title
+from gd_ray.store import STATES
 
 TEMPLATES = Environment(
     loader=PackageLoader("analysis.report", ""), autoescape=True, trim_blocks=True, undefined=StrictUndefined
@@ -33,7 +34,8 @@ def render_page(
     trials = trial_context(results)  # before the notes, which name files that could not be read
     remarks = [*results.notes, *([text] if (text := mixed_note(found)) else [])]
     if not done:
-        remarks.append("No trial is finished yet: no tables and figures; the stages so far are below.")
+        below = "the stages so far are below" if results.unfinished else "nor any stage of one"
+        remarks.append(f"No trial is finished yet, so there are no tables and figures; {below}.")
     return TEMPLATES.get_template("template.html.j2").render(
         title=f"Results: {Path(results.address.rstrip('/')).name}",
         address=results.address,
@@ -70,7 +72,7 @@ def _experiment_grid(results: Results) -> Grid | None:
     if results.states.empty:
         return None
     states = results.states.groupby(["experiment", "state"]).size().unstack(fill_value=0)
-    frame = states.reindex(columns=["done", "running", "failed", "waiting"], fill_value=0).reset_index()
+    frame = states.reindex(columns=STATES, fill_value=0).reset_index()
     return frame_grid(frame, "Trials by experiment and state")
 
 

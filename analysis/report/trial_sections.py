@@ -10,6 +10,8 @@ from analysis.formats import Cell, Grid, frame_grid
 from analysis.frames import SPEC, VERSIONS
 from analysis.published import dataset_title
 from analysis.results import Results
+from gd_ray.naming import field_title, varying_fields
+from gd_ray.spec import EXTERNAL_FIELDS
 
 _DRILLED = 200
 """Trials whose stages are in the page; for the others there is `Results.accuracy_matrix`."""
@@ -17,17 +19,22 @@ _DRILLED = 200
 
 def trial_context(results: Results) -> dict[str, Any]:
     """Return a grid of all trials, and of the first of them the stages."""
-    finished = results.trials
+    finished, varying = results.trials, varying_fields(results.specs.to_dict("records"))  # type: ignore[arg-type]
+    fields = _fields(results.specs, [name for name in varying if name not in ("dataset", "task_size")])
     frame = pd.concat([_finished(finished), *([_unfinished(results)] if results.unfinished else [])], ignore_index=True)
+    position = list(frame.columns).index("ACC")
+    for name, values in reversed(fields.items()):
+        frame.insert(position, name, frame["trial"].map(values))
     shown = frame["trial"].tolist()[:_DRILLED]
     by_trial: dict[Any, pd.DataFrame] = {}
     if shown:
         stages = results.rows("stages", shown)
         by_trial = dict(list(stages.groupby("trial_id", observed=True))) if len(stages) else {}
     rows = finished.set_index(finished["trial_id"].astype(str))
-    names = frame.set_index("trial")
     drill_downs = [
-        _drill_down(trial, names.loc[trial], by_trial[trial], rows.loc[trial] if trial in rows.index else None)
+        _drill_down(
+            f"{results.names[trial]} ({trial})", by_trial[trial], rows.loc[trial] if trial in rows.index else None
+        )
         for trial in shown
         if trial in by_trial
     ]
@@ -40,6 +47,14 @@ def trial_context(results: Results) -> dict[str, Any]:
     }
 
 
+def _fields(specs: pd.DataFrame, names: list[str]) -> dict[str, "pd.Series[Any]"]:
+    """Return the values of fields by trial, empty for trials that do not use them."""
+    external = uses_external(specs)
+    return {
+        field_title(name): specs[name].astype(object).where(external | (name not in EXTERNAL_FIELDS)) for name in names
+    }
+
+
 def _finished(trials: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(
         {
@@ -48,7 +63,6 @@ def _finished(trials: pd.DataFrame) -> pd.DataFrame:
             "data": [dataset_title(name) for name in trials["dataset"]],
             "task size": trials["task_size"],
             "seed": trials["seed"],
-            "OOD ratio": trials["ood_ratio"].where(uses_external(trials)),
             **_metrics(trials),
             "state": ["collapsed" if value else "finished" for value in trials["collapsed"]],
             "minutes": [Cell(f"{value / 60:.1f}", value) for value in trials["seconds"].astype(float)],
@@ -64,7 +78,7 @@ def _unfinished(results: Results) -> pd.DataFrame:
     return pd.DataFrame(
         {
             "trial": last.index.astype(str),
-            "method": specs["method"].astype(str).to_numpy(),
+            "method": specs["method_title"].astype(str).to_numpy(),
             "data": [dataset_title(name) for name in specs["dataset"]],
             "task size": specs["task_size"].to_numpy(),
             "seed": specs["seed"].to_numpy(),
@@ -83,7 +97,7 @@ def _percent(value: float) -> Cell:
     return Cell("") if pd.isna(value) else Cell(f"{100 * value:.1f}", float(value))
 
 
-def _drill_down(trial: str, listed: pd.Series, stages: pd.DataFrame, row: "pd.Series | None") -> dict[str, Any]:
+def _drill_down(name: str, stages: pd.DataFrame, row: "pd.Series | None") -> dict[str, Any]:
     matrix = accuracy_matrix(stages)
     header = ("after stage", *(f"task {task + 1}" for task in range(len(matrix))))
     cells = tuple((Cell(str(s + 1), s + 1), *(_percent(value) for value in values)) for s, values in enumerate(matrix))
@@ -101,9 +115,8 @@ def _drill_down(trial: str, listed: pd.Series, stages: pd.DataFrame, row: "pd.Se
     )
     losses = last.filter(like="loss_").dropna(axis="columns", how="all")
     shown = shown.join(losses.rename(columns=lambda name: name.removeprefix("loss_").replace("_", " ")))
-    place = f"{listed['data']}, task size {listed['task size']}, seed {listed['seed']}"
     return {
-        "summary": f"{listed['method']}, {place} ({trial})",
+        "summary": name,
         "accuracy": Grid("Accuracy on each task, in %", header, cells),
         "stages": frame_grid(shown, "Stages"),
         "spec": None if row is None else {name: "all" if pd.isna(row[name]) else row[name] for name in SPEC},
@@ -114,8 +127,8 @@ def failure_grid(results: Results) -> Grid | None:
     failed = results.states[results.states["state"] == "failed"]
     if failed.empty:
         return None
-    names = {name: name.replace("_", " ") for name in ("experiment", "method", "dataset", "task_size", "seed")}
-    return frame_grid(failed, "Failed trials", {**names, "detail": "error (log)"})
+    failed = failed.assign(trial=failed["trial_id"].map(results.names))
+    return frame_grid(failed, "Failed trials", {"experiment": "experiment", "trial": "trial", "detail": "error (log)"})
 
 
 def version_grid(results: Results) -> Grid | None:

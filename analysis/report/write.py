@@ -103,7 +103,7 @@ def _beside(target: Path, what: str) -> Path:
 
 
 def watch(write: Callable[[int | None], Results], seconds: int) -> None:
-    """Write the report repeatedly until every trial is done or has failed.
+    """Write the report repeatedly until no trial runs or waits any more.
 
     `write` takes the seconds after which the page reloads itself; the last page does not.
     """

@@ -175,8 +175,8 @@ def test_a_half_written_experiment(folder):
     assert states.loc[[running.trial_id, waiting.trial_id], "state"].tolist() == ["waiting", "waiting"]
     assert states.loc[failed.trial_id, ["state", "detail"]].tolist() == ["failed", "RuntimeError: no (log.txt)"]
     text = " ".join(results.notes)
-    assert "1 trial not finished" in text
-    assert "2 trials waiting" in text
+    assert "Trials not finished yet: 2 waiting." in text
+    assert "Stages of 1 unfinished trial are among" in text
     assert "1 trial failed" in text
 
 
@@ -303,3 +303,22 @@ def test_no_module_loads_torch_or_ray(module):
     code = f"import sys, analysis.{module}; print([m for m in ('torch', 'ray', 'trials') if m in sys.modules])"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert found.strip() == "[]"
+
+
+def test_every_frame_tells_trials_of_a_sweep_apart(tmp_path):
+    """Grouping by method alone would average over the sweep; what varies is at hand in every frame."""
+    folder = str(tmp_path)
+    for ratio in (0.5, 0.7):
+        write_made(folder, "sweep", made_spec("gd+ext", 0, ood_ratio=ratio), hits)
+    write_made(folder, "sweep", made_spec("gd+ext", 1, network="wrn-10-1"), hits, stages=1)
+    select(folder, "sweep", [made_spec("gd+ext", 2)])
+    results = analysis.load(folder)
+    for name in ("trials", "states", "stages", "curves", "confusions", "samples", "specs"):
+        frame = getattr(results, name).reset_index()
+        fields = ["method", "dataset", "task_size", "seed", "ood_ratio", "network"]
+        apart = frame.groupby(fields, observed=True)["trial_id"].nunique()
+        assert len(apart) == frame["trial_id"].nunique() >= 2, name
+        assert (apart == 1).all(), name
+        assert "window" not in frame or name in ("trials", "specs")  # it does not vary
+    assert results.curves.set_index("trial_id")["ood_ratio"].to_dict() == results.specs["ood_ratio"][:3].to_dict()
+    assert list(results.names.values())[-1] == "GD+ext, seed 2, OOD ratio 0.7, network wrn-16-2"

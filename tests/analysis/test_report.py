@@ -24,13 +24,15 @@ from analysis.report import write as report_write
 from analysis.streams import stream_finder
 from gd_ray.data.pixels import Statistics
 from gd_ray.errors import Unreachable, UserError
+from gd_ray.heartbeat import progress_file
 from gd_ray.methods import Method
 from gd_ray.paper import TABLES
 from gd_ray.spec import TrialSpec
-from gd_ray.store import write_class_names, write_failure
+from gd_ray.store import read_selections, write_class_names, write_failure
 from gd_ray.wild.manifest import Manifest, Shard
 from gd_ray.wild.stream import WildStream, image_column
 from tests.helpers.made import made_spec, select, write_made
+from trials.claim import run_heartbeat
 from trials.cli import main
 
 NASTY = Method(name="<i>x</i>", title='<img src=x onerror="alert(1)">', previous="local")
@@ -155,7 +157,8 @@ def test_names_with_markup_are_shown_and_not_obeyed(made):
 
 def test_what_is_unfinished_or_failed_is_told(made):
     text, _ = made
-    assert "1 trial not finished" in text
+    assert "1 trial stopped; run the same command to resume" in text
+    assert "Stages of 1 unfinished trial" in text
     assert "1 trial failed" in text
     assert "after stage 2" in text
 
@@ -180,7 +183,7 @@ def test_figures_show_the_numbers(folder):
     assert "samples-glyphs" not in pictures  # no stream at hand
     axes = pictures["incremental-glyphs-2"].figure.axes[0]
     line = next(line for line in axes.lines if line.get_label() == "GD")
-    curves = results.curves.merge(setting.trials[["trial_id", "method", "task_size"]], on="trial_id")
+    curves = results.curves.merge(setting.trials[["trial_id"]], on="trial_id")
     rows = curves[(curves["method"] == "gd") & (curves["task_size"] == 2) & (curves["stage"] > 1)]
     expected = 100 * rows.groupby("classes_seen")["acc"].mean()
     np.testing.assert_allclose(line.get_ydata(), expected)
@@ -403,3 +406,38 @@ def test_in_a_browser(folder, made, tmp_path):
     options = [f"--screenshot={picture}", "--window-size=390,2000", "--hide-scrollbars"]
     subprocess.run([*common, *options, copy.as_uri()], capture_output=True, timeout=120, check=True)
     assert imread(picture).std() > 0.01
+
+
+def command(capsys, monkeypatch, *arguments):
+    monkeypatch.setattr(sys, "argv", ["gd-ray", *arguments])
+    main()
+    return capsys.readouterr().out
+
+
+def test_report_and_status_agree_and_watching_a_stopped_run_ends(tmp_path, capsys, monkeypatch):
+    results, storage = str(tmp_path / "results"), str(tmp_path / "storage")
+    specs = [made_spec("gd+ext", 0, ood_ratio=ratio) for ratio in (0.0, 0.5, 1.0)]
+    select(results, "sweep", specs, storage=storage)
+    write_failure(results, specs[2].trial_id, "ValueError: no", "error.txt")
+    (selection,) = read_selections(results)
+    with (
+        run_heartbeat(progress_file(storage, selection.digest), "run"),
+        run_heartbeat(progress_file(storage, specs[0].trial_id), "run"),
+    ):
+        path, loaded = report.write_report(results)
+        assert "Trials not finished yet: 1 running, 1 waiting." in loaded.notes
+        assert "there are no tables and figures; nor any stage of one" in path.read_text()
+        assert not report.is_over(loaded)
+        status = command(capsys, monkeypatch, "status", results)
+        assert status.splitlines()[1].split()[:6] == ["sweep", "0", "1", "1", "1", "0"]
+        assert "GD+ext, seed 0, OOD ratio 0 " in status
+        assert "failed: GD+ext, seed 0, OOD ratio 1: ValueError: no" in status
+    write_made(results, "sweep", specs[0], right(0, 0), stages=1, storage=storage)
+    said = command(capsys, monkeypatch, "report", results, "--watch", "--every", "1")
+    assert "2 trials stopped; run the same command to resume after the last stage." in said
+    assert said.splitlines()[-1] == "No trial runs any more: this was the last report."
+    text = path.read_text()
+    assert "the stages so far are below" in text
+    assert f"<summary>GD+ext, seed 0, OOD ratio 0 ({specs[0].trial_id})</summary>" in text
+    assert "<td>GD+ext, seed 0, OOD ratio 1</td>" in text  # which failed
+    assert command(capsys, monkeypatch, "status", results).splitlines()[1].split()[:6] == ["sweep", *"00102"]

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from gd_ray.heartbeat import progress_file, read_all_progress, read_progress
+from gd_ray.heartbeat import progress_file, read_progress, read_running
 from trials import claim, worker
 from trials.claim import acquire, beat, heartbeat, owns, release
 from trials.cost import StepCost
@@ -47,7 +47,7 @@ def test_a_heartbeat_has_the_stage_and_the_rates_of_a_trial(path, tmp_path, fast
         time.sleep(0.2)
         report(2, "model", 50, 100)
         wait_until(lambda: read_progress(path).share >= 0.4)
-        now = read_all_progress(str(tmp_path))["one"]
+        now = read_running(str(tmp_path))["one"]
     assert (now.stage, now.step, now.pid) == (2, "model", os.getpid())
     assert now.share == (300 + 150) / 1000
     assert 0 < now.images_per_second < 50 / 0.2

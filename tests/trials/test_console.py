@@ -7,12 +7,14 @@ from rich.console import Console
 
 from gd_ray.heartbeat import Progress
 from gd_ray.store import TrialState, seconds_left
+from tests.helpers.made import made_spec
 from trials.console import duration, live_view, running_table, status_table, summary
 
 
-def state(kind, work=100.0, done=0.0, progress=None, detail=""):
-    fields = {"experiment": "e", "trial_id": "t", "method": "gd", "dataset": "glyphs", "task_size": 5, "seed": 0}
-    return TrialState(**fields, stages=4, state=kind, work=work, work_done=done, progress=progress, detail=detail)
+def state(kind, work=100.0, done=0.0, progress=None, detail="", experiment="e", **changes):
+    spec = made_spec(**{"method": "gd", **changes})
+    own = {"state": kind, "work": work, "work_done": done, "progress": progress, "detail": detail}
+    return TrialState(experiment, spec.trial_id, spec.flat(), stages=4, **own)
 
 
 def shown(renderable):
@@ -36,11 +38,25 @@ def test_lines_and_tables_of_an_experiment():
     progress = Progress(stage=2, step="model", share=0.5, images_per_second=321, share_per_second=0.01)
     states = [state("running", 100, 50, progress, "stage 2 of 4, model"), state("failed"), state("waiting", done=20)]
     assert summary(states) == "0 of 3 trials done, 1 running, 1 failed, 23% of the work, 2 min left"
-    assert shown(status_table(states)).splitlines()[1].split() == ["e", "0", "1", "1", "1", "23%", "2", "min"]
+    assert shown(status_table(states)).splitlines()[1].split() == ["e", "0", "1", "1", "1", "0", "23%", "2", "min"]
     line = shown(running_table(states)).splitlines()[1]
-    assert " ".join(line.split()) == "gd, glyphs, task size 5, seed 0 stage 2 of 4, model 321 50% 50 s"
+    assert " ".join(line.split()) == "GD, seed 0 stage 2 of 4, model 321 50% 50 s"
     assert "and 3 more" in shown(running_table(states[:1] * 15))
     assert "0%" in shown(status_table([state("waiting", work=0.0)]))
+
+
+def test_running_trials_are_named_by_what_varies_in_their_experiment():
+    progress = Progress(stage=2, share=0.5)
+    swept = [state("running", progress=progress, method="gd+ext", ood_ratio=ratio) for ratio in (0.5, 0.7)]
+    lines = shown(running_table([*swept, state("waiting", method="gd")])).splitlines()[1:]
+    assert [line.strip().split("  ")[0] for line in lines] == [
+        "GD+ext, seed 0, OOD ratio 0.5",
+        "GD+ext, seed 0, OOD ratio 0.7",
+    ]
+    other = state("running", progress=progress, experiment="f", task_size=1)
+    lines = shown(running_table([*swept, other])).splitlines()[1:]
+    assert lines[0].startswith("e: GD+ext, seed 0, OOD ratio 0.5 ")
+    assert lines[2].startswith("f: GD, seed 0 ")
 
 
 def test_a_line_now_and_then_in_a_pipe_and_an_overview_on_a_terminal():
@@ -54,4 +70,4 @@ def test_a_line_now_and_then_in_a_pipe_and_an_overview_on_a_terminal():
     running = state("running", 100, 50, Progress(stage=1, step="teacher", share=0.5, share_per_second=0.1))
     with live_view(lambda: [running], terminal):
         time.sleep(1.5)
-    assert "gd, glyphs, task size 5, seed 0" in terminal.file.getvalue()
+    assert "GD, seed 0" in terminal.file.getvalue()
