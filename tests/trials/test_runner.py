@@ -191,6 +191,7 @@ def test_the_view_of_a_run_counts_its_own_trials_not_those_of_earlier_selections
     @contextmanager
     def view(states, _):
         seen.append([state.trial_id for state in states()])
+        assert {state.state for state in states()} == {"waiting"}
         yield
 
     monkeypatch.setattr("trials.runner.live_view", view)
@@ -199,7 +200,8 @@ def test_the_view_of_a_run_counts_its_own_trials_not_those_of_earlier_selections
     for specs in selections:
         run("mine", specs, tmp_path)
     assert seen == [[spec.trial_id for spec in specs] for specs in selections]
-    assert len(trial_states(str(tmp_path / "results"))) == 3  # `gd-ray status` counts them all
+    states = trial_states(str(tmp_path / "results"))
+    assert [state.state for state in states] == ["stopped"] * 3  # `gd-ray status` counts them all
 
 
 def test_a_second_run_computes_nothing_and_another_experiment_shares_packed_trials_too(finished_run):
