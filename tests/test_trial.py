@@ -7,12 +7,16 @@ import pytest
 import torch
 
 from gd_ray.checkpoint import Checkpoint
+from gd_ray.data.dataset import ImageSet, LabelledData
+from gd_ray.data.pixels import pixel_statistics
 from gd_ray.learner import Stage
 from gd_ray.learners.distillation import Distillation
 from gd_ray.methods import METHODS
+from gd_ray.sources.glyph_images import wild_glyphs
 from gd_ray.trial import run_trial
 from gd_ray.trial_result import StageResult
 from gd_ray.wild.scoring import score_in_process
+from gd_ray.wild.stream import MemoryStream
 from tests.helpers.tiny import tiny_spec
 
 pytestmark = pytest.mark.usefixtures("small_inference")
@@ -132,6 +136,17 @@ def test_a_restart_after_any_stage_gives_the_same_bytes(method, tiny_data, tiny_
         assert len(rest) == 3 - stage
         if rest:
             assert same_weights(rest[-1], checkpoints[-1])
+
+
+def test_another_network_learns_all_stages_of_larger_images():
+    pixels = wild_glyphs(60).repeat(2, axis=1).repeat(2, axis=2)
+    images = ImageSet.from_arrays(pixels[:24], list(range(4)) * 6)
+    data = LabelledData("large", images, images, pixel_statistics(pixels), ("a", "b", "c", "d"))
+    sizes = {"num_classes": 4, "train_per_class": 6, "test_per_class": 4, "coreset_size": 4, "window": 20}
+    spec = tiny_spec(method="gd+ext", dataset="large", network="resnet-32", epoch_factor=0.001, **sizes)
+    result = run_trial(spec, data, MemoryStream(pixels))
+    assert [len(stage.hits) for stage in result.stages] == [1, 2]
+    assert result.stages[1].samples.is_ood.sum() == 11  # 0.7 of 12 + 4 labelled images
 
 
 def test_a_trial_leaves_the_global_generators_alone(tiny_data, tiny_stream):

@@ -352,14 +352,8 @@ PLUGIN = Path(__file__).parents[1] / "helpers" / "plugin_example.py"
 
 def test_a_plugin_runs_in_every_process_of_a_run(tmp_path):
     """Two trials at once, each with a scorer of its own: learner, network, ranking and data set of the plugin."""
-    size = {
-        "num_classes": 6,
-        "task_size": 2,
-        "train_per_class": 8,
-        "test_per_class": 4,
-        "coreset_size": 8,
-        "seed": "[0, 1]",
-    }
+    size = {"num_classes": 4, "task_size": 2, "train_per_class": 8, "test_per_class": 4, "coreset_size": 8}
+    size |= {"seed": "[0, 1]"}
     grid = {"plugin": "mine.py", "method": "wa-margin", "dataset": "stripes", "network": "two-convolutions", **size}
     grid |= {"stream": "glyphs:600", "window": 200, "batch_size": 8, "epoch_factor": 0.01}
     text = PLUGIN.read_text()
@@ -375,7 +369,7 @@ def test_a_plugin_runs_in_every_process_of_a_run(tmp_path):
     assert "WA by margin" in done.stdout
     stages = read_rows(str(tmp_path / "results"), "stages")[0].to_pandas()
     assert stages["trial_id"].nunique() == 2
-    last = stages[stages["stage"] == 3]
+    last = stages[stages["stage"] == 2]
     losses = [name for name in stages if name.startswith("loss_")]
     assert {"loss_model_ce", "loss_model_kd"} <= set(losses), losses
     assert last[["loss_model_ce", "loss_model_kd"]].notna().all(axis=None)
