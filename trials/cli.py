@@ -219,6 +219,32 @@ def export(
     )
 
 
+def log(
+    results: tyro.conf.Positional[str] = "results",
+    to: Annotated[str, tyro.conf.arg(metavar="TRACKER")] = "tensorboard",
+    project: str = "gd_ray",
+    out: str | None = None,
+) -> None:
+    """Log finished trials to a tracker: a run per trial with its spec and the metrics of every stage.
+
+    It may be repeated: a trial that the tracker has is skipped. Trackers are not installed with gd_ray, TensorBoard's
+    writer apart. Each takes its own settings, such as MLFLOW_TRACKING_URI or WANDB_MODE=offline. Examples:
+
+        gd-ray log results && tensorboard --logdir results/tensorboard
+        gd-ray log results --to mlflow --project forgetting
+
+    Args:
+        results: The folder or address that 'gd-ray run --results' writes to.
+        to: tensorboard, mlflow or wandb.
+        project: Experiment of MLflow, or project of W&B.
+        out: Folder for TensorBoard; tensorboard in the results folder without it (here, for an address).
+    """
+    from trials.trackers import log_results
+
+    new, number = log_results(results, to, project, out)
+    print(f"{to}: {new} of {number} finished trials logged, the others were there before.")
+
+
 def convert(
     old: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="OLD")],
     new: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="NEW")],
@@ -337,6 +363,7 @@ def main() -> None:
                 "sampled": sampled,
                 "pack": pack,
                 "export": export,
+                "log": log,
                 "convert": convert,
             },
             prog="gd-ray",

@@ -16,7 +16,7 @@ def gd_ray(*arguments, **options):
     "command",
     [
         *((), ("demo",), ("list",), ("plan",), ("run",), ("prepare",), ("status",), ("report",), ("sampled",)),
-        *(("pack",), ("export",), ("convert",)),
+        *(("pack",), ("export",), ("log",), ("convert",)),
     ],
 )
 def test_help_teaches_and_comes_fast(command):
