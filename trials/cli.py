@@ -2,6 +2,7 @@
 
 import os
 import shlex
+import shutil
 import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
@@ -38,17 +39,18 @@ def demo() -> None:
     if left:
         sys.exit(1)
     report("results/demo")
+    folder = os.path.dirname(sys.executable)
+    print("\nNext:" if shutil.which("gd-ray") else f"\nNext, after 'export PATH={shlex.quote(folder)}:$PATH':")
     print(_AFTER_DEMO)
 
 
 _DEMO = """\
-Five methods learn 15 drawn characters in three tasks of five, one task after the other.
-Ray starts on this machine first; GD+ext also samples a stream of 6000 other characters."""
-_AFTER_DEMO = """
-Next:
-  gd-ray report results/demo --open    # the report in your browser
-  gd-ray list                          # every experiment, method and field
-  gd-ray run demo --set seed=0,1,2 --results results/demo --storage storage/demo    # two more seeds"""
+Five methods learn 15 drawn characters in three tasks of five, one by one.
+GD+ext also samples a stream of 6000 other characters, scored by Ray Data."""
+_AFTER_DEMO = """\
+  gd-ray report results/demo --open                         # in your browser
+  gd-ray list                                               # every method
+  gd-ray run demo --set seed=0,1,2 --results results/demo   # two more seeds"""
 
 
 _Plugins = tyro.conf.UseAppendAction[tuple[str, ...]]

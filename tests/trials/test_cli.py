@@ -2,6 +2,7 @@ import socket
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 from PIL import Image
@@ -37,6 +38,7 @@ def test_the_demo_ends_with_what_was_forgotten_the_report_and_what_to_try_next(t
         lost_of = lost[spec.method.name]
         write_made(str(tmp_path / "results/demo"), "demo", spec, lambda stage, task, n=lost_of: 70 - n * (stage > task))
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", "")
     cli.demo()
     printed = capsys.readouterr().out
     assert " ".join(printed.split()).startswith("Five methods learn 15 drawn characters in three tasks of five")
@@ -46,6 +48,7 @@ def test_the_demo_ends_with_what_was_forgotten_the_report_and_what_to_try_next(t
     assert "nothing: earlier tasks improved" in printed
     assert "With a coreset, GD+ext forgets 2.9 points, Baseline forgets 11.7 points." in printed
     after = printed.partition("report.html")[2]
+    assert f"Next, after 'export PATH={Path(sys.executable).parent}:$PATH':\n  gd-ray report" in after
     assert after.count("\n  gd-ray ") == 3
 
 
