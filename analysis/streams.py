@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 
 from analysis.results import Results
-from gd_ray.errors import UserError
+from gd_ray.errors import UserError, unused_name
 from gd_ray.wild.stream import WildStream
 
 FindStream = Callable[[str, int], WildStream | None]
@@ -13,10 +13,10 @@ FindStream = Callable[[str, int], WildStream | None]
 def stream_finder(results: Results, locations: Mapping[str, str]) -> FindStream:
     """Return a function that opens streams by name: from `locations`, the storage of the runs, or streams/NAME."""
     trials = results.trials
-    names = sorted(trials["stream"].unique())
+    names = sorted(results.specs["stream"].unique())
     for name, folder in locations.items():
         if names and name not in names:
-            raise UserError(f"--stream {name}={folder} is not a stream of these trials; they have {', '.join(names)}.")
+            raise unused_name("--stream", name, folder, names)
     digests = {name: set(trials.loc[trials["stream"] == name, "stream_digest"].dropna()) for name in names}
 
     def is_same(stream: WildStream, name: str) -> bool:

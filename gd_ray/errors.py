@@ -14,7 +14,14 @@ class Unreachable(UserError):
 
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> UserError:
     """Return the error for a name that does not exist, with the nearest one that does."""
-    known = list(known)
+    return UserError(f"{kind} {name!r} does not exist; {_hint(name, list(known))}")
+
+
+def unused_name(option: str, name: str, folder: str, known: Iterable[str]) -> UserError:
+    """Return the error for a folder that is given for a name that no trial has, with the nearest one that some have."""
+    return UserError(f"{option} {name}={folder}: no trial here has {name!r}; {_hint(name, list(known))}")
+
+
+def _hint(name: str, known: list[str]) -> str:
     near = get_close_matches(name, known, n=1, cutoff=0.5)
-    hint = f"did you mean {near[0]!r}?" if near else f"choose one of: {', '.join(known)}."
-    return UserError(f"{kind} {name!r} does not exist; {hint}")
+    return f"did you mean {near[0]!r}?" if near else f"choose one of: {', '.join(known)}."

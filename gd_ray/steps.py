@@ -1,8 +1,15 @@
 """The trainings of a stage as data: a learner trains by this description, and `gd-ray plan` counts its cost."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
+from gd_ray.conventions import convention_named
+from gd_ray.coreset import images_per_previous_class
 from gd_ray.schedule import Training
+
+if TYPE_CHECKING:
+    from gd_ray.spec import TrialSpec
 
 BACKWARD = 2.0
 """Cost of a backward pass, in forward passes."""
@@ -47,3 +54,27 @@ class Step:
     def passes(self) -> float:
         """Cost of one image, in forward passes of the network."""
         return 1 + (0 if self.head_only else BACKWARD) + self.references
+
+
+def teacher_step(spec: "TrialSpec", sizes: StageSizes) -> Step:
+    """Describe the training of a current-task teacher C, and so of the first model."""
+    # Without the confidence loss nothing is to be learned from images of other classes.
+    return Step("teacher", "whole", sizes.all if spec.method.confidence else sizes.current)
+
+
+def distillation_steps(spec: "TrialSpec", sizes: StageSizes) -> Sequence[Step]:
+    """Describe the trainings of the paper's methods after the first stage. Here, so that a plan needs no torch."""
+    method = spec.method
+    inside_ensemble = method.ensemble and not convention_named(spec.convention).ensemble_alone_has_no_teacher
+    trains_teacher = method.teacher == "distilled" or inside_ensemble  # to distil it, or inside Q
+    references = (method.previous != "none" or method.ensemble) + trains_teacher
+    teacher = [teacher_step(spec, sizes)] if trains_teacher else []
+    if method.fine_tuned == "nothing":
+        return [*teacher, Step("model", "whole", sizes.all, references)]
+    balanced = sizes.exemplars + sizes.new_classes * images_per_previous_class(sizes.exemplars, sizes.previous_classes)
+    images = balanced if method.balancing == "balanced set" else sizes.all
+    return [
+        *teacher,
+        Step("model", "before fine-tuning", sizes.all, references),
+        Step("fine-tune", "fine-tuning", images, references, head_only=method.fine_tuned == "head"),
+    ]

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from analysis import Results
     from gd_ray.spec import TrialSpec
+    from trials.registry import DataLocations
 
 
 def demo() -> None:
@@ -71,8 +72,8 @@ class Trials:
     results: str = "results"
     """Folder or address of the Parquet results."""
 
-    def specs(self, data: tuple[str, ...] = ()) -> "tuple[str, list[TrialSpec]]":
-        """Load the plugins; return the name of the experiment and its trials."""
+    def specs(self, data: tuple[str, ...], stream: tuple[str, ...]) -> "tuple[str, list[TrialSpec], DataLocations]":
+        """Load the plugins; return the name of the experiment, its trials, and where their images are."""
         from trials.grid import read_grid, select, unique, with_settings
         from trials.registry import DataLocations
         from trials.resources import parse_folders
@@ -80,10 +81,9 @@ class Trials:
         _load_plugins(self.plugin)
         name, specs = read_grid(self.name)
         specs = unique(select(with_settings(specs, self.set), self.where))
-        locations = DataLocations(parse_folders(data, "--data"))
-        for dataset in {spec.dataset: None for spec in specs}:
-            locations.check_dataset(dataset)
-        return name, specs
+        locations = DataLocations(parse_folders(data, "--data"), parse_folders(stream, "--stream"))
+        locations.check_names(specs)
+        return name, specs, locations
 
 
 def _load_plugins(files: tuple[str, ...]) -> None:
@@ -118,7 +118,7 @@ def _run(trials: Trials, cluster: Cluster, show: "Callable[[str, str], Table]") 
     from gd_ray.store import finished
     from trials.runner import run_experiment
 
-    name, specs = trials.specs(cluster.data)
+    name, specs, _ = trials.specs(cluster.data, cluster.stream)
     console = Console()
     names = dict(zip((spec.trial_id for spec in specs), trial_names([spec.flat() for spec in specs]), strict=True))
     command = shlex.join(["gd-ray", *sys.argv[1:]])
@@ -137,21 +137,25 @@ def plan(
     trials: tyro.conf.OmitArgPrefixes[Trials],
     at_once: int = os.cpu_count() or 1,
     images_per_second: float | None = None,
+    measure: tyro.conf.FlagCreatePairsOff[bool] = False,
     data: tyro.conf.UseAppendAction[tuple[str, ...]] = (),
+    stream: tyro.conf.UseAppendAction[tuple[str, ...]] = (),
 ) -> None:
     """Estimate the cost of an experiment without starting it.
 
     Args:
         trials: Which trials.
         at_once: Trials that will run at the same time.
-        images_per_second: Forward passes of one trial's network per second; measured on this machine without it.
-        data: Folder of a data set, as name=folder; may be repeated.
+        images_per_second: Forward passes of one trial's network per second; without it, as in trials that are
+            finished already.
+        measure: Measure them now, with one thread of this machine.
+        data: Folder of a data set, as name=folder; data/NAME without it; may be repeated.
+        stream: Folder of a prepared stream, as name=folder; streams/NAME without it; may be repeated.
     """
-    from gd_ray.store import finished
     from trials.cost import print_plan
 
-    name, specs = trials.specs(data)
-    print_plan(name, specs, finished(trials.results), at_once, images_per_second)
+    name, specs, locations = trials.specs(data, stream)
+    print_plan(name, specs, trials.results, locations, at_once, images_per_second, measure=measure)
 
 
 def status(results: tyro.conf.Positional[str] = "results") -> None:

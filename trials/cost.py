@@ -1,7 +1,7 @@
 """What trials cost, from their specs alone: images of every step of every stage, and `gd-ray plan`."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from time import perf_counter
@@ -10,10 +10,14 @@ from rich.console import Console
 
 from gd_ray.conventions import convention_named
 from gd_ray.errors import UserError
+from gd_ray.learners import LEARNERS
+from gd_ray.naming import counted
 from gd_ray.schedule import schedule
 from gd_ray.spec import TrialSpec
-from gd_ray.steps import StageSizes, Step
+from gd_ray.steps import StageSizes, Step, distillation_steps, teacher_step
+from gd_ray.store import finished, read_rows
 from gd_ray.wild.sampling import plan_sampling
+from trials.registry import DataLocations, Sizes
 
 
 @dataclass(frozen=True)
@@ -31,37 +35,43 @@ class StepCost:
         return self.images * self.passes
 
 
+def spec_cost(spec: TrialSpec, sizes: Sizes | None = None) -> tuple[StepCost, ...]:
+    """Return every step of a trial."""
+    return _spec_cost(replace(spec, seed=0), sizes or Sizes())  # all seeds cost the same
+
+
 @cache
-def spec_cost(spec: TrialSpec) -> tuple[StepCost, ...]:
-    """Return every step of a trial; data have CIFAR-100's images per class and a full window unless the spec says."""
+def _spec_cost(spec: TrialSpec, data: Sizes) -> tuple[StepCost, ...]:
     steps = []
     for stage in range(1, spec.num_tasks + 1):
-        steps += _stage_cost(spec, stage, spec.train_per_class or 500)
-        steps.append(StepCost(stage, "evaluate", stage * spec.task_size * (spec.test_per_class or 100), 1))
+        steps += _stage_cost(spec, stage, data)
+        test_images = stage * spec.task_size * (spec.test_per_class or data.test_per_class)
+        steps.append(StepCost(stage, "evaluate", test_images, 1))
     return tuple(steps)
 
 
-def _stage_cost(spec: TrialSpec, stage: int, per_class: int) -> list[StepCost]:
-    from gd_ray.learners import LEARNERS
-    from gd_ray.learners.distillation import teacher_step
-
+def _stage_cost(spec: TrialSpec, stage: int, data: Sizes) -> list[StepCost]:
     method, num_prev = spec.method, (stage - 1) * spec.task_size
+    per_class = spec.train_per_class or data.train_per_class
     current, earlier = spec.task_size * per_class, num_prev * per_class
     exemplars = earlier if method.replay_all else min(spec.coreset_size, earlier)
-    learner = LEARNERS.named(method.learner)(spec)
-    has_external = method.external and (stage > 1 or method.confidence)
-    external = learner.external_size(current + exemplars) if has_external else 0
+    # Learners need torch, which takes seconds to import; most methods need none of them to be planned.
+    learner = None if method.learner == "distillation" else LEARNERS.named(method.learner)(spec)
+    external = 0
+    if method.external and (stage > 1 or method.confidence):
+        external = learner.external_size(current + exemplars) if learner else current + exemplars
     sizes = StageSizes(stage, num_prev, spec.task_size, current, exemplars, external)
     costs = []
     plan = plan_sampling(
         method, convention_named(spec.convention), size=external, ood_ratio=spec.ood_ratio, num_classes=num_prev
     )
     if plan.scores:
-        costs.append(StepCost(stage, "score", spec.window - plan.skipped, 1))
+        window = spec.window if data.stream is None else min(spec.window, data.stream)
+        costs.append(StepCost(stage, "score", max(0, window - plan.skipped), 1))
     if stage == 1 and method.shares_first_model:
         steps: Sequence[Step] = [teacher_step(spec, sizes)]
     else:
-        steps = learner.steps(sizes)
+        steps = learner.steps(sizes) if learner else distillation_steps(spec, sizes)
     for step in steps:
         updates = schedule(
             step.training,
@@ -91,9 +101,9 @@ def total_work(cost: Sequence[StepCost]) -> float:
     return sum(step.work for step in cost)
 
 
-def spec_work(spec: TrialSpec) -> float:
+def spec_work(spec: TrialSpec, sizes: Sizes | None = None) -> float:
     """Return the work of a trial in multiply-adds, comparable with that of trials with other networks."""
-    return total_work(spec_cost(replace(spec, seed=0))) * multiply_adds(spec.network)
+    return total_work(spec_cost(spec, sizes)) * multiply_adds(spec.network)
 
 
 def shares_done(cost: Sequence[StepCost]) -> list[float]:
@@ -112,53 +122,83 @@ def share_done(cost: Sequence[StepCost], stage: int, step: str, done: int, total
     return before / total_work(cost)
 
 
-def steps_to_compute(specs: Sequence[TrialSpec]) -> dict[str, list[StepCost]]:
+def steps_to_compute(
+    specs: Sequence[TrialSpec], sizes: Callable[[TrialSpec], Sizes] = lambda _: Sizes()
+) -> dict[str, list[StepCost]]:
     """Return every step of the trials by network; a first stage that several of them share, once."""
     first = {spec.first_model_id: spec.trial_id for spec in reversed(specs)}
     steps: dict[str, list[StepCost]] = {}
     for spec in specs:
         steps.setdefault(spec.network, []).extend(
             step
-            for step in spec_cost(replace(spec, seed=0))  # all seeds cost the same
+            for step in spec_cost(spec, sizes(spec))
             if step.stage > 1 or first[spec.first_model_id] == spec.trial_id
         )
     return steps
 
 
 def print_plan(
-    name: str, specs: list[TrialSpec], done: set[str], at_once: int, images_per_second: float | None
+    name: str,
+    specs: list[TrialSpec],
+    results: str,
+    locations: DataLocations,
+    at_once: int = 1,
+    images_per_second: float | None = None,
+    *,
+    measure: bool = False,
 ) -> None:
-    """Print what the trials of an experiment that are not done cost."""
+    """Print what the trials of an experiment that are not finished cost, and if a speed is known, the time."""
     from trials.console import duration
 
     if at_once < 1:
         raise UserError(f"--at-once {at_once} must be at least 1.")
     if images_per_second is not None and not 0 < images_per_second < math.inf:
-        raise UserError(
-            f"--images-per-second {images_per_second} must be a number above 0; without it, it is measured."
-        )
-    console = Console(soft_wrap=True, highlight=False)
+        raise UserError(f"--images-per-second {images_per_second} must be a number above 0.")
+    console, done = Console(soft_wrap=True, highlight=False), finished(results)
     left = [spec for spec in specs if spec.trial_id not in done]
-    by_network = steps_to_compute(left)
+    by_network = steps_to_compute(left, locations.sizes)
     steps = [step for cost in by_network.values() for step in cost]
     scored = sum(step.images for step in steps if step.step == "score")
     trained = sum(step.images for step in steps if step.step not in ("score", "evaluate"))
-    console.print(f"{name}: {len(specs)} trials, {len(specs) - len(left)} finished, {len(left)} to run.")
-    console.print(f"Images to train on: {trained / 1e6:.1f} million; to score: {scored / 1e6:.1f} million.")
+    console.print(f"{name}: {counted(len(specs), 'trial')}, {len(specs) - len(left)} finished, {len(left)} to run.")
+    console.print(f"Images to train on: {amount(trained)}; to score: {amount(scored)}.")
+    for stream in dict.fromkeys(spec.stream for spec in left if spec.method.external):
+        if locations.stream_images(stream) is None:
+            text = f"Stream {stream!r} is not at {locations.stream_address(stream)}, so full windows are counted; "
+            console.print(f"{text}give its folder with --stream {stream}=FOLDER.", markup=False)
     if not left:
         return
-    rate, source = images_per_second, "as given"
+    network, rate, source = left[0].network, images_per_second, "as given"
+    if rate is None and measure:
+        rate, source = measure_rate(network), "measured just now with one thread of this machine"
+    elif rate is None:
+        rate, source = _recorded_rate([spec for spec in specs if spec.trial_id in done], network, results, locations)
     if rate is None:
-        rate, source = measure_rate(left[0].network), "measured just now with one thread of this machine"
-    network = left[0].network
+        counts = (f"{amount(round(total_work(cost)))} of {name}" for name, cost in by_network.items())
+        console.print(f"Forward passes: {', '.join(counts)}. --measure times them on this machine.")
+        return
     # Counting takes two seconds, mostly imports, and one network needs no comparison.
     weights = {name: multiply_adds(name) / multiply_adds(network) for name in by_network} if len(by_network) > 1 else {}
     work = sum(total_work(cost) * weights.get(name, 1.0) for name, cost in by_network.items())
-    seconds = work / rate / at_once
-    console.print(
-        f"About {duration(seconds)} with {at_once} trials at once, at {rate:.0f} forward passes"
-        f"{f' of {network}' if len(by_network) > 1 else ''} per second ({source})."
-    )
+    passes = f"forward passes of {network}" if len(by_network) > 1 else "forward passes"
+    together = f"with {counted(at_once, 'trial')} at once, at {rate:.0f} {passes} per second ({source})"
+    console.print(f"About {duration(work / rate / at_once)} {together}.")
+
+
+def amount(number: int) -> str:
+    """Return a number for people: exact, or in millions."""
+    return f"{number / 1e6:,.1f} million" if number >= 1e6 else f"{number:,}"
+
+
+def _recorded_rate(
+    specs: list[TrialSpec], network: str, results: str, locations: DataLocations
+) -> tuple[float | None, str]:
+    """Return the forward passes per second of finished trials with a network; None without any."""
+    own = {spec.trial_id: spec for spec in specs if spec.network == network}
+    rows = read_rows(results, "trials", own, columns=["seconds"])[0].to_pylist() if own else []
+    seconds = sum(row["seconds"] for row in rows)
+    work = sum(total_work(spec_cost(own[row["trial_id"]], locations.sizes(own[row["trial_id"]]))) for row in rows)
+    return work / seconds if seconds else None, f"as in {counted(len(rows), 'finished trial')}"
 
 
 def measure_rate(network: str, seconds: float = 0.3) -> float:

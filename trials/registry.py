@@ -1,5 +1,6 @@
 """Locations of the data sets and streams that specs name."""
 
+import json
 import os
 import shutil
 from contextlib import suppress
@@ -10,15 +11,27 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from gd_ray.data import DATASETS
-from gd_ray.errors import UserError, unknown_name
+from gd_ray.errors import UserError, unknown_name, unused_name
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from gd_ray.data.dataset import LabelledData
+    from gd_ray.spec import TrialSpec
     from gd_ray.wild.stream import WildStream
 
 _DRAWN_AT_ONCE = 20_000
 """Images of glyphs:N that are drawn in this process: two seconds."""
 _DESCRIPTION = "dataset.json"  # gd_ray.data.prepared has it too, but imports torch
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Numbers of images that a spec leaves to its data; the defaults are CIFAR-100's and an endless stream."""
+
+    train_per_class: int = 500
+    test_per_class: int = 100
+    stream: int | None = None
 
 
 @dataclass(frozen=True)
@@ -56,6 +69,30 @@ class DataLocations:
         made = f"{self.storage}/streams/{name.replace(':', '-')}"
         return self._absolute(self.streams.get(name, made if name.startswith("glyphs:") else f"streams/{name}"))
 
+    def stream_images(self, name: str) -> int | None:
+        """Return the number of images of a stream, or None where it is not there."""
+        if name not in self.streams and (number := name.removeprefix("glyphs:")).isdigit():
+            return int(number)
+        with suppress(UserError):
+            return _stream_images(self.stream_address(name))
+        return None
+
+    def sizes(self, spec: "TrialSpec") -> Sizes:
+        """Return the numbers of images that the spec leaves to its data, as far as they are known before loading."""
+        stream = self.stream_images(spec.stream) if spec.method.external else None
+        if spec.dataset in DATASETS or not self._is_prepared(spec.dataset):
+            return Sizes(stream=stream)
+        return Sizes(*_images_per_class(self._folder(spec.dataset)), stream)
+
+    def check_names(self, specs: "Collection[TrialSpec]") -> None:
+        """Refuse data sets that do not exist, and folders given for a name that no trial has."""
+        datasets, streams = ({getattr(spec, name): None for spec in specs} for name in ("dataset", "stream"))
+        for name in datasets:
+            self.check_dataset(name)
+        for option, folders, names in (("--data", self.data, datasets), ("--stream", self.streams, streams)):
+            for name in folders.keys() - names.keys():
+                raise unused_name(option, name, folders[name], names)
+
     def _absolute(self, address: str) -> str:
         return address if "://" in address else os.path.join(self.base, address)
 
@@ -79,6 +116,22 @@ def _load(name: str, folder: str, train_per_class: int | None, test_per_class: i
     from gd_ray.data.prepared import load_prepared
 
     return load_prepared(folder, name)
+
+
+@lru_cache
+def _stream_images(address: str) -> int:
+    from gd_ray.wild.manifest import read_manifest
+
+    return read_manifest(address).images
+
+
+@lru_cache
+def _images_per_class(folder: str) -> tuple[int, int]:
+    """Return the training and test images per class of a prepared data set, on average."""
+    content = json.loads(Path(folder, _DESCRIPTION).read_text(encoding="utf-8"))
+    classes = max(1, len(content["class_names"]))
+    train, test = (max(1, round(content["images"][split] / classes)) for split in ("train", "test"))
+    return train, test
 
 
 def _make_glyphs(source: str, address: str) -> None:

@@ -30,7 +30,7 @@ from trials.console import live_view
 from trials.cost import shares_done, spec_cost, spec_work
 from trials.grid import unique
 from trials.preflight import check_jobs
-from trials.registry import DataLocations
+from trials.registry import DataLocations, Sizes
 from trials.resources import Cluster, TrialResources, parse_folders, resolve_resources
 from trials.worker import Job, run_job
 
@@ -83,7 +83,8 @@ def run_experiment(
             first = shared_first_models(open_jobs)
             _tune(first, resolve_resources(cluster, nodes, (), len(first)), cluster, first_stage=True)
             # Trials that another run holds come last; else the longest first, to keep the whole cluster busy longest.
-            order = sorted(open_jobs, key=lambda job: (job.progress.exists(), -spec_work(job.spec)))
+            work = {row["trial_id"]: row["work"] for row in selection.trials}
+            order = sorted(open_jobs, key=lambda job: (job.progress.exists(), -work[job.spec.trial_id]))
             return _tune(order, resources, cluster)
 
 
@@ -108,17 +109,17 @@ def _sigterm_as_interrupt() -> Iterator[None]:
 
 
 def _selection(name: str, storage: str, command: str | None, jobs: list[Job]) -> Selection:
-    return Selection(name, storage, command, [selection_row(job.spec) for job in jobs])
+    return Selection(name, storage, command, [selection_row(job.spec, job.locations.sizes(job.spec)) for job in jobs])
 
 
-def selection_row(spec: TrialSpec) -> dict[str, Any]:
+def selection_row(spec: TrialSpec, sizes: Sizes | None = None) -> dict[str, Any]:
     """Return a row of a selection: the spec, and its work for estimates of the time left."""
     return {
         "trial_id": spec.trial_id,
         **spec.flat(),
         "stages": spec.num_tasks,
-        "work": spec_work(spec),
-        "shares": shares_done(spec_cost(spec)),
+        "work": spec_work(spec, sizes),
+        "shares": shares_done(spec_cost(spec, sizes)),
         "first_model": spec.first_model_id,
     }
 

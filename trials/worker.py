@@ -74,7 +74,8 @@ def run_job(
     # Another run's trial that trains the first model continues long after it has written that.
     if not acquire(job.progress, job.run, cancelled=lambda: first_stage_only and job.first_model.exists()):
         return
-    with heartbeat(job.progress, job.run, spec_cost(job.spec)) as reporter, suppress(FinishedElsewhere):
+    cost = spec_cost(job.spec, job.locations.sizes(job.spec))
+    with heartbeat(job.progress, job.run, cost) as reporter, suppress(FinishedElsewhere):
         if first_stage_only or not job.is_finished():
             _run(job, threads, pool, on_result, reporter, first_stage_only)
 

@@ -7,19 +7,13 @@ import torch
 from torch import Tensor
 
 from gd_ray.conventions import convention_named
-from gd_ray.coreset import balanced_set, images_per_previous_class
+from gd_ray.coreset import balanced_set
 from gd_ray.learner import IntArray, Learner, Stage
 from gd_ray.networks.classifier import Classifier, expand_head, with_new_head
 from gd_ray.objective import DistillationLoss, ModelObjective, TeacherLoss
 from gd_ray.seeding import Purpose
 from gd_ray.spec import TrialSpec
-from gd_ray.steps import StageSizes, Step
-
-
-def teacher_step(spec: TrialSpec, sizes: StageSizes) -> Step:
-    """Describe the training of a current-task teacher C, and so of the first model."""
-    # Without the confidence loss nothing is to be learned from images of other classes.
-    return Step("teacher", "whole", sizes.all if spec.method.confidence else sizes.current)
+from gd_ray.steps import StageSizes, Step, distillation_steps, teacher_step
 
 
 def train_teacher(stage: Stage, network: Classifier) -> Classifier:
@@ -39,27 +33,8 @@ class Distillation(Learner):
         self.method = spec.method
         self.convention = convention_named(spec.convention)
 
-    @property
-    def trains_teacher(self) -> bool:
-        """Whether stages after the first train a C: to distil it, or inside Q."""
-        inside_ensemble = self.method.ensemble and not self.convention.ensemble_alone_has_no_teacher
-        return self.method.teacher == "distilled" or inside_ensemble
-
     def steps(self, sizes: StageSizes) -> Sequence[Step]:
-        method = self.method
-        references = (method.previous != "none" or method.ensemble) + self.trains_teacher
-        teacher = [teacher_step(self.spec, sizes)] if self.trains_teacher else []
-        if method.fine_tuned == "nothing":
-            return [*teacher, Step("model", "whole", sizes.all, references)]
-        balanced = sizes.exemplars + sizes.new_classes * images_per_previous_class(
-            sizes.exemplars, sizes.previous_classes
-        )
-        images = balanced if method.balancing == "balanced set" else sizes.all
-        return [
-            *teacher,
-            Step("model", "before fine-tuning", sizes.all, references),
-            Step("fine-tune", "fine-tuning", images, references, head_only=method.fine_tuned == "head"),
-        ]
+        return distillation_steps(self.spec, sizes)
 
     def train(self, stage: Stage, previous: Classifier | None) -> Classifier:
         assert previous is not None, "these methods share their first model"

@@ -8,11 +8,11 @@ from torch import Tensor
 
 from gd_ray.errors import UserError
 from gd_ray.learner import IntArray, Learner, Stage
-from gd_ray.learners.distillation import teacher_step, train_teacher
+from gd_ray.learners.distillation import train_teacher
 from gd_ray.networks.classifier import Classifier
 from gd_ray.networks.dropout import DropoutRng
 from gd_ray.spec import TrialSpec
-from gd_ray.steps import StageSizes, Step
+from gd_ray.steps import StageSizes, Step, teacher_step
 
 IMAGES = 100_000
 """Stream images of a stage, if its window has as many."""

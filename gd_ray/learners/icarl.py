@@ -13,14 +13,14 @@ from gd_ray.coreset import herd
 from gd_ray.errors import UserError, unknown_name
 from gd_ray.evaluation import class_means, unit_features
 from gd_ray.learner import IntArray, Learner, Stage
-from gd_ray.learners.distillation import teacher_step, train_teacher
+from gd_ray.learners.distillation import train_teacher
 from gd_ray.learners.wa import ReplayLoss
 from gd_ray.losses import EXTERNAL, masked_mean
 from gd_ray.networks.classifier import Classifier, expand_head, new_classifier
 from gd_ray.networks.dropout import DropoutRng
 from gd_ray.networks.nearest_mean import NearestMeanClassifier
 from gd_ray.spec import TrialSpec
-from gd_ray.steps import StageSizes, Step
+from gd_ray.steps import StageSizes, Step, teacher_step
 
 LOSSES = ("sigmoid", "cross-entropy")
 """The paper's loss, and cross-entropy with distillation, which other tables call iCaRL as well."""

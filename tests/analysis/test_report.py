@@ -249,7 +249,7 @@ def test_streams_are_found_by_name(folder):
         stream_finder(results, {name: "nowhere"})(name, 1)
     with pytest.raises(UserError, match="has 200 images, but trials took image 200; give the stream"):
         stream_finder(results, {name: address})(name, 201)
-    with pytest.raises(UserError, match="--stream wild=nowhere is not a stream of these trials; they have glyphs:200"):
+    with pytest.raises(UserError, match="--stream wild=nowhere: no trial here has 'wild'; choose one of: glyphs:200, "):
         stream_finder(results, {"wild": "nowhere"})
 
 

@@ -100,6 +100,8 @@ def test_prepare_makes_a_stream_and_tells_about_it(tmp_path):
         (("plan", "smoke", "--set", "dataset=cifar10"), "data set 'cifar10' does not exist; did you mean 'cifar100'?"),
         (("plan", "smoke", "--set", "depth=10"), "'depth' is now part of network; write network=wrn-DEPTH-WIDTH"),
         (("plan", "smoke", "--plugin", "none.py"), "plugin 'none.py' cannot be read (No such file or directory)."),
+        (("plan", "smoke", "--stream", "glyphs:60=x"), "no trial here has 'glyphs:60'; did you mean 'glyphs:600'?"),
+        (("run", "smoke", "--data", "glyfs=x"), "--data glyfs=x: no trial here has 'glyfs'; did you mean 'glyphs'?"),
         (("pack", "nowhere"), "results 'nowhere' have no finished trial"),
         (("convert", "nowhere", "new"), "results 'nowhere' have no finished trial of version 0.1"),
         (("run", "smoke", "--gpus", "inf"), "--gpus inf is more than any machine has; lower it."),
@@ -230,15 +232,45 @@ def test_a_cluster_that_does_not_answer_is_told_within_ten_seconds(tmp_path):
     assert done.stderr.count("\n") == 1
 
 
-def test_plan_tells_what_an_experiment_costs_without_ray(tmp_path):
-    code = "import sys; from trials.cli import main; main(); print('ray' in sys.modules)"
-    command = [sys.executable, "-c", code, "plan", "table1"]
+def test_plan_tells_what_an_experiment_costs_and_imports_little(tmp_path):
+    heavy = "('torch', 'ray', 'pandas', 'analysis')"
+    code = f"import sys; from trials.cli import main; main(); print([name for name in {heavy} if name in sys.modules])"
+    command = [sys.executable, "-c", code, "plan", "table1", "--where", "dataset=cifar100"]
     started = time.perf_counter()
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=True)
-    assert time.perf_counter() - started < 5
+    assert time.perf_counter() - started < 3
     lines = done.stdout.splitlines()
-    assert lines[0] == "table1: 570 trials, 0 finished, 570 to run."
+    assert lines[0] == "table1: 300 trials, 0 finished, 300 to run."
     assert lines[1].startswith("Images to train on: ")
-    assert "forward passes per second" in lines[2]
-    assert lines[-1] == "False"
+    assert lines[2].startswith(f"Stream 'tinyimages' is not at {tmp_path}/streams/tinyimages, so full windows are ")
+    assert lines[3].endswith("million of wrn-16-2. --measure times them on this machine.")
+    assert lines[-1] == "[]"
     assert not list(tmp_path.iterdir())
+
+
+def test_plan_knows_the_stream_and_the_speed_of_finished_trials(tmp_path, capsys, monkeypatch):
+    from gd_ray.fingerprint import Fingerprints
+    from gd_ray.store import write_trial
+    from gd_ray.trial_result import TrialResult
+    from tests.helpers.made import made_stage
+    from trials import cli
+    from trials.experiments import experiment_named
+
+    def plan(*arguments):
+        monkeypatch.setattr(sys, "argv", ["gd-ray", "plan", "smoke", "--results", str(tmp_path), *arguments])
+        cli.main()
+        return capsys.readouterr().out.splitlines()
+
+    setting = ("--where", "method=gd,gd+ext", "--set", "window=1000000", "--at-once", "1")
+    lines = plan(*setting)
+    assert lines[1].endswith("; to score: 1,166.")  # 600 images at two stages, without those taken as OOD
+    assert len(lines) == 3
+    assert plan(*setting, "--measure")[2].endswith("per second (measured just now with one thread of this machine).")
+    spec = next(spec for spec in experiment_named("smoke").specs() if spec.method.name == "gd")
+    stages = tuple(made_stage(spec, stage, lambda *_: 50) for stage in (1, 2, 3))
+    write_trial(str(tmp_path), TrialResult(spec, stages, Fingerprints()), device="cpu", threads=1)
+    lines = plan(*setting)
+    assert lines[0] == "smoke: 2 trials, 1 finished, 1 to run."
+    assert lines[2].startswith("About ")
+    assert " with 1 trial at once, at " in lines[2]
+    assert lines[2].endswith("forward passes per second (as in 1 finished trial).")

@@ -8,7 +8,8 @@ from gd_ray.networks.classifier import new_classifier
 from gd_ray.seeding import Purpose, generator
 from gd_ray.trial import run_trial
 from tests.helpers.tiny import tiny_spec
-from trials.cost import multiply_adds, shares_done, spec_cost, spec_work, steps_to_compute, total_work
+from trials.cost import amount, multiply_adds, shares_done, spec_cost, spec_work, steps_to_compute, total_work
+from trials.registry import Sizes
 
 pytestmark = pytest.mark.usefixtures("small_inference")
 
@@ -24,6 +25,17 @@ def test_the_cost_from_the_spec_is_what_a_trial_does(method, tiny_data, tiny_str
         # The external set may miss or exceed its size by a few images, so by a batch an epoch.
         slack = 16 if METHODS[method].external and key[1] in ("teacher", "model") else 0
         assert images == pytest.approx(expected[key], abs=slack), key
+
+
+def test_a_window_longer_than_the_stream_costs_the_stream_and_own_data_their_images(tiny_data, tiny_stream):
+    spec = tiny_spec(method="gd+ext", coreset_size=8, window=100_000, train_per_class=None, test_per_class=None)
+    with pytest.warns(UserWarning, match="will see some images again"):
+        result = run_trial(spec, tiny_data, tiny_stream)
+    known = spec_cost(spec, Sizes(train_per_class=8, test_per_class=4, stream=len(tiny_stream)))
+    for step in ("score", "evaluate", "fine-tune"):
+        expected = sum(part.images for part in known if part.step == step)
+        assert sum(stage.images.get(step, 0) for stage in result.stages) == expected
+    assert total_work(spec_cost(spec)) > 20 * total_work(known)
 
 
 def test_longer_fine_tuning_is_done_and_counted(tiny_data):
@@ -65,3 +77,7 @@ def test_networks_of_different_size_are_weighed():
     assert work == spec_work(small) + spec_work(large)
     assert round(multiply_adds("wrn-16-2") / 1e6) == 101
     assert spec_work(large) / spec_work(small) == multiply_adds("wrn-16-2") / multiply_adds("wrn-16-1")
+
+
+def test_small_numbers_are_exact():
+    assert [amount(number) for number in (0, 999, 20_480, 1_250_000)] == ["0", "999", "20,480", "1.2 million"]

@@ -1,13 +1,17 @@
 """Data sets by name: read once by a process, however many trials it runs."""
 
+from dataclasses import replace
+
 import pytest
 
 from gd_ray.data import DATASETS, glyphs
 from gd_ray.data.drawing import prepare_dataset
 from gd_ray.errors import UserError
 from gd_ray.ray_utils import map_in_process
+from gd_ray.wild.shuffle import prepare_stream
+from tests.helpers.made import made_spec
 from tests.helpers.pictures import picture
-from trials.registry import DataLocations
+from trials.registry import DataLocations, Sizes
 
 
 def test_a_process_reads_a_data_set_once(monkeypatch):
@@ -48,6 +52,27 @@ def test_names_of_prepared_folders_are_suggested(flowers):
         DataLocations({"blossoms": "x"}, base=str(flowers)).load_data("blossom", None, None)
     with pytest.raises(UserError, match=r"has no dataset.json; make it with 'gd-ray prepare dataset SOURCE FOLDER'"):
         DataLocations({"blossoms": str(flowers)}).load_data("blossoms", None, None)
+
+
+def test_sizes_come_from_the_folders_where_they_are_known(flowers):
+    prepare_stream("glyphs:40", str(flowers / "streams" / "wild"), mapper=map_in_process)
+    here = DataLocations(base=str(flowers))
+    spec = made_spec("gd+ext", dataset="flowers", stream="wild", num_classes=2, task_size=1)
+    assert here.sizes(spec) == Sizes(5, 1, 40)
+    assert here.sizes(replace(spec, dataset="cifar100", stream="glyphs:700")) == Sizes(stream=700)
+    assert here.sizes(replace(spec, dataset="cifar100", stream="absent")) == Sizes()
+    assert here.sizes(replace(spec, dataset="cifar100", method="gd")) == Sizes()
+    named = DataLocations(streams={"far": str(flowers / "streams" / "wild")}, base="/elsewhere")
+    assert named.stream_images("far") == 40
+
+
+def test_a_folder_for_a_name_that_no_trial_has_is_a_mistake(flowers):
+    specs = [made_spec(dataset="flowers", stream="wild"), made_spec("gd", dataset="flowers", stream="wild2")]
+    DataLocations({"flowers": "x"}, {"wild": "a", "wild2": "b"}).check_names(specs)
+    with pytest.raises(UserError, match=r"--stream wlid=a: no trial here has 'wlid'; did you mean 'wild'\?$"):
+        DataLocations({"flowers": "x"}, {"wlid": "a"}).check_names(specs)
+    with pytest.raises(UserError, match="--data mine=x: no trial here has 'mine'; choose one of: flowers.$"):
+        DataLocations({"flowers": "x", "mine": "x"}).check_names(specs)
 
 
 def test_a_registered_loader_gets_the_folder_and_the_numbers(monkeypatch, tmp_path, tiny_data):
