@@ -1,7 +1,6 @@
-"""A model without training: what it computes of uint8 images, and its confusion on all classes seen so far."""
+"""A model without training: what it computes of uint8 images, and its counts on the test images."""
 
 from collections.abc import Callable
-from functools import partial
 
 import numpy as np
 import torch
@@ -9,6 +8,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from gd_ray.arithmetic import set_arithmetic
+from gd_ray.counts import Counts, count
 from gd_ray.data.augmentation import normalize, to_device
 from gd_ray.data.pixels import Statistics
 from gd_ray.networks.classifier import Classifier
@@ -66,27 +66,40 @@ def _unit(rows: NDArray[np.float64]) -> NDArray[np.float64]:
     return result
 
 
-def predicts_by_head(model: Classifier) -> bool:
-    """Whether a model's predictions are its head's; a subclass of Classifier may predict otherwise."""
-    return type(model).predict is Classifier.predict
+def evaluate(
+    model: Classifier, images: Tensor, labels: NDArray[np.int64], statistics: Statistics, task_sizes: tuple[int, ...]
+) -> Counts:
+    """Count what a model gets right of the test images of its classes, and how sure it is of those and of later ones.
 
+    Labels are in the order of learning; images with a label below 0 are left out.
+    """
+    later = np.flatnonzero(labels >= model.num_classes)
+    seen = np.flatnonzero((labels >= 0) & (labels < model.num_classes))
+    own = type(model).scores is not Classifier.scores  # a subclass may predict by something else than its head
 
-def confusion_counts(
-    model: Classifier,
-    images: Tensor,
-    labels: NDArray[np.int64],
-    statistics: Statistics,
-    *,
-    by_head: bool = False,
-) -> NDArray[np.int64]:
-    """Return counts[k, j]: test images of class k that the model, or with `by_head` its head, takes for class j."""
-    seen = model.num_classes
-    predict = partial(Classifier.predict, model) if by_head else model.predict
-    predicted = in_batches(predict, model, images, statistics).cpu().numpy()
-    return np.bincount(labels * seen + predicted, minlength=seen * seen).reshape(seen, seen)
+    def of(compute: Callable[[Tensor], Tensor], indices: NDArray[np.int64]) -> NDArray[np.float32]:
+        return np.asarray(in_batches(compute, model, images[indices], statistics).cpu().numpy())
+
+    scores = of(model.scores, seen)
+    unseen = of(model.logits, later) if len(later) else scores[:0]
+    return count(scores, of(model.logits, seen) if own else None, unseen, labels[seen], task_sizes)
 
 
 def per_task(class_counts: NDArray[np.int64], task_sizes: tuple[int, ...]) -> tuple[int, ...]:
     """Add counts of classes up to counts of tasks."""
     starts = np.cumsum((0, *task_sizes[:-1]))
     return tuple(np.add.reduceat(class_counts, starts).tolist())
+
+
+@torch.no_grad()
+def model_sizes(model: Classifier, num_prev: int, side: int) -> dict[str, float]:
+    """Return mean row norms and biases of the head's old and new classes, and the room that the model takes.
+
+    The last is in uncompressed images, so that models and coresets can be added up.
+    """
+    rows = {"old": slice(0, num_prev), "new": slice(num_prev, None)} if num_prev else {"new": slice(None)}
+    norms, biases = model.head.weight.norm(dim=1).cpu(), model.head.bias.cpu()
+    sizes = {f"head norm {name}": float(norms[part].mean()) for name, part in rows.items()}
+    sizes |= {f"head bias {name}": float(biases[part].mean()) for name, part in rows.items()}
+    parameters = sum(parameter.numel() for parameter in model.parameters())
+    return sizes | {"parameters": float(parameters), "model in images": 4 * parameters / (3 * side * side)}

@@ -45,6 +45,16 @@ def driver_version() -> str | None:
     return None
 
 
+def peak_memory(device: torch.device | str) -> int | None:
+    """Return the most memory that this process had at once, in bytes: on the GPU, or resident; None if unknown."""
+    if torch.device(device).type == "cuda":
+        return int(torch.cuda.max_memory_allocated(device))
+    with suppress(OSError):  # getrusage would count what the parent had at the fork
+        found = re.search(r"^VmHWM:\s*(\d+) kB$", Path("/proc/self/status").read_text(), re.MULTILINE)
+        return 1024 * int(found[1]) if found else None
+    return None
+
+
 def tf32_note(precision: str, device: torch.device | str) -> str | None:
     """Return what to print once of a float32 run on a GPU that has TF32."""
     if precision != "float32" or torch.device(device).type != "cuda":

@@ -2,7 +2,7 @@
 
 import platform
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -10,14 +10,20 @@ from typing import Any, get_args, get_type_hints
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
+from gd_ray.counts import OUTCOMES
 from gd_ray.spec import TrialSpec
 from gd_ray.trial_result import StageResult, TrialResult
 
+_BY_TASK = ("head_hits", "task_aware_hits", "top5_hits", "nll")
+"""Columns of the stages that only some trials have: sums over the test images of a task."""
 _ARROW = {int: pa.int64(), float: pa.float64(), str: pa.string(), bool: pa.bool_()}
 
 
-def trial_table(result: TrialResult, *, device: str, threads: int, revision: str | None) -> pa.Table:
+def trial_table(
+    result: TrialResult, *, device: str, threads: int, revision: str | None, peak_memory: int | None
+) -> pa.Table:
     """Return the row of a finished trial: its whole spec, its metrics, and the machine, versions and images of it."""
     last = result.stages[-1]
     row = {
@@ -28,6 +34,7 @@ def trial_table(result: TrialResult, *, device: str, threads: int, revision: str
         "fgt_released": result.forgetting("released"),
         "final_accuracy": sum(last.hits) / sum(last.totals),
         "seconds": sum(sum(stage.seconds.values()) for stage in result.stages),
+        **({} if peak_memory is None else {"peak_memory": peak_memory}),
         "device": device,
         "threads": threads,
         "host": platform.node(),
@@ -55,6 +62,8 @@ def stages_table(spec: TrialSpec, stages: Sequence[StageResult]) -> pa.Table:
     """Return a row for each stage s and task r up to s, with a column for every step and loss that a stage names."""
     steps = dict.fromkeys(step for stage in stages for step in (*stage.images, *stage.seconds))
     losses = dict.fromkeys(name for stage in stages for name in stage.losses)
+    recorded = dict.fromkeys(name for stage in stages for name in stage.recorded)
+    by_task = [name for name in _BY_TASK if any(getattr(stage, name) is not None for stage in stages)]
     rows = []
     for stage in stages:
         is_ood, scores = stage.samples.is_ood, stage.samples.scores
@@ -66,6 +75,7 @@ def stages_table(spec: TrialSpec, stages: Sequence[StageResult]) -> pa.Table:
             "mean_score": None if is_ood.all() else float(scores[~is_ood].mean(dtype=np.float64)),
             **{f"images_{column_name(step)}": stage.images.get(step, 0) for step in steps},
             **{f"loss_{column_name(name)}": stage.losses.get(name) for name in losses},
+            **{f"recorded_{column_name(name)}": stage.recorded.get(name) for name in recorded},
             **{f"seconds_{column_name(step)}": stage.seconds.get(step, 0.0) for step in steps},
         }
         rows += [
@@ -75,6 +85,7 @@ def stages_table(spec: TrialSpec, stages: Sequence[StageResult]) -> pa.Table:
                 "task": task + 1,
                 "hits": stage.hits[task],
                 "total": stage.totals[task],
+                **{name: None if (own := getattr(stage, name)) is None else own[task] for name in by_task},
                 "classes_of_task": spec.task_sizes[task],
                 "classes_seen": sum(spec.task_sizes[: stage.stage]),
                 **of_stage,
@@ -92,16 +103,46 @@ def column_name(name: str) -> str:
 def _column_type(name: str) -> pa.DataType:
     if name in ("stage", "task", "classes_of_task", "classes_seen"):
         return pa.int32()
-    if name.startswith(("mean_", "loss_", "seconds_")):
+    if name == "nll" or name.startswith(("mean_", "loss_", "recorded_", "seconds_")):
         return pa.float64()
     return pa.string() if name == "trial_id" else pa.int64()
 
 
 def confusions_table(spec: TrialSpec, stages: Sequence[StageResult]) -> pa.Table:
-    """Return (stage, true class, predicted class, count), without zeros."""
-    rows = np.concatenate([np.insert(stage.confusion, 0, stage.stage, axis=1) for stage in stages])
-    columns = dict(zip(("stage", "true_class", "predicted_class", "count"), rows.T, strict=True))
-    return pa.table({"trial_id": pa.array([spec.trial_id] * len(rows), pa.string()), **columns})
+    """Return (stage, true class, predicted class, count), without zeros.
+
+    Where the model does not predict by its head, `head_count` counts the head's predictions, and either may be zero.
+    """
+    rows = _stacked((stage.stage, stage.confusion) for stage in stages)
+    names = ["stage", "true_class", "predicted_class", "count"]
+    heads = [(stage.stage, stage.head_confusion) for stage in stages if stage.head_confusion is not None]
+    if heads:
+        of_head = _stacked(heads)
+        keys, places = np.unique(np.concatenate([rows, of_head])[:, :3], axis=0, return_inverse=True)
+        model_places, head_places = np.split(places.ravel(), [len(rows)])
+        both = np.zeros((2, len(keys)), np.int64)
+        both[0, model_places], both[1, head_places] = rows[:, 3], of_head[:, 3]
+        rows, names = np.concatenate([keys, both.T], axis=1), [*names, "head_count"]
+    return _with_id(spec, dict(zip(names, rows.T, strict=True)))
+
+
+def _stacked(parts: Iterable[tuple[int, NDArray[Any]]]) -> NDArray[Any]:
+    """Return the rows of all stages with the stage before them."""
+    return np.concatenate([np.insert(rows, 0, stage, axis=1) for stage, rows in parts])
+
+
+def confidences_table(spec: TrialSpec, stages: Sequence[StageResult]) -> pa.Table:
+    """Return (stage, outcome, bin of log odds, count, sum of confidences), without zero counts."""
+    rows = _stacked((stage.stage, stage.confidences) for stage in stages if stage.confidences is not None)
+    numbers, outcomes, bins, counts = rows[:, :4].T.astype(np.int64)
+    names = pa.array(np.array(OUTCOMES)[outcomes], pa.string())
+    columns = {"bin": bins.astype(np.int32), "count": counts, "confidence": rows[:, 4]}
+    return _with_id(spec, {"stage": numbers, "outcome": names, **columns})
+
+
+def _with_id(spec: TrialSpec, columns: Mapping[str, Any]) -> pa.Table:
+    length = len(next(iter(columns.values())))
+    return pa.table({"trial_id": pa.array([spec.trial_id] * length, pa.string()), **columns})
 
 
 def samples_table(spec: TrialSpec, stages: Sequence[StageResult]) -> pa.Table:
@@ -109,16 +150,16 @@ def samples_table(spec: TrialSpec, stages: Sequence[StageResult]) -> pa.Table:
     samples = [stage.samples for stage in stages]
     sizes = [len(part.positions) for part in samples]
     sources = np.concatenate([np.where(part.is_ood, "ood", "previous") for part in samples])
-    return pa.table(
+    return _with_id(
+        spec,
         {
-            "trial_id": pa.array([spec.trial_id] * sum(sizes), pa.string()),
             "stage": np.repeat([stage.stage for stage in stages], sizes),
             "position": np.concatenate([part.positions for part in samples]),
             "class": np.concatenate([part.classes for part in samples]),
             "score": np.concatenate([part.scores for part in samples]),
             "score_kind": pa.array(np.concatenate([part.score_kind for part in samples]).astype(str), pa.string()),
             "source": pa.array(sources.astype(str), pa.string()),
-        }
+        },
     )
 
 

@@ -2,7 +2,8 @@
 
     trials/ID.parquet        a row per finished trial: the whole spec, ACC and FGT, machine, versions, digests of images
     stages/ID.parquet        a row per (stage, task): hits and totals, sizes, seconds and images of each step, losses
-    confusions/ID.parquet    (stage, true class, predicted class, count), without zeros
+    confusions/ID.parquet    (stage, true class, predicted class, count), and head_count where the head does not predict
+    confidences/ID.parquet   (stage, outcome, bin of log odds, count, sum of confidences): see gd_ray.counts
     samples/ID.parquet       the sampled external images: stage, position, class, score and its kind, source
     KIND/packed-*.parquet    the same rows of many finished trials, written by `pack`
     models/ID-STAGE.*        kept models (gd_ray.kept_models): here and not in the storage, whose checkpoints end with
@@ -29,7 +30,7 @@ import pyarrow.parquet as pq
 
 from gd_ray.errors import UserError
 from gd_ray.heartbeat import Progress, read_running
-from gd_ray.rows import confusions_table, samples_table, stages_table, table_of, trial_table
+from gd_ray.rows import confidences_table, confusions_table, samples_table, stages_table, table_of, trial_table
 from gd_ray.spec import TrialSpec
 from gd_ray.storage import (
     delete_file,
@@ -56,12 +57,22 @@ def write_stages(results: str, spec: TrialSpec, stages: Sequence[StageResult]) -
     with storage_errors(f"results of trial {spec.trial_id} cannot be written to {results!r}"):
         write_table(results, "stages", spec.trial_id, stages_table(spec, stages))
         write_table(results, "confusions", spec.trial_id, confusions_table(spec, stages))
+        if any(stage.confidences is not None for stage in stages):
+            write_table(results, "confidences", spec.trial_id, confidences_table(spec, stages))
         write_table(results, "samples", spec.trial_id, samples_table(spec, stages))
 
 
-def write_trial(results: str, result: TrialResult, *, device: str, threads: int, revision: str | None = None) -> None:
+def write_trial(
+    results: str,
+    result: TrialResult,
+    *,
+    device: str,
+    threads: int,
+    revision: str | None = None,
+    peak_memory: int | None = None,
+) -> None:
     """Write the row of a trial, which marks it as finished."""
-    table = trial_table(result, device=device, threads=threads, revision=revision)
+    table = trial_table(result, device=device, threads=threads, revision=revision, peak_memory=peak_memory)
     with storage_errors(f"results of trial {result.spec.trial_id} cannot be written to {results!r}"):
         write_table(results, "trials", result.spec.trial_id, table)
 

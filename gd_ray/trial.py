@@ -14,7 +14,7 @@ from gd_ray.coreset import class_quotas
 from gd_ray.data.dataset import LabelledData
 from gd_ray.data.tasks import ClassIncrementalData
 from gd_ray.errors import UserError
-from gd_ray.evaluation import confusion_counts, per_task, predicts_by_head
+from gd_ray.evaluation import evaluate, model_sizes, per_task
 from gd_ray.fingerprint import Fingerprints
 from gd_ray.learner import IntArray, Learner, Stage, StageLog
 from gd_ray.learners import LEARNERS
@@ -147,27 +147,30 @@ def _stage(
 def _result(
     data: ClassIncrementalData, stage: Stage, model: Classifier, coreset_size: int, external: ExternalSet | None
 ) -> StageResult:
-    """Test the model of a stage on all tasks seen so far."""
-    started = perf_counter()
-    seen = np.flatnonzero((data.test_labels >= 0) & (data.test_labels < model.num_classes))
-    test = (data.test[seen], data.test_labels[seen], data.statistics)
-    counts = confusion_counts(model, *test)
-    head_counts = None if predicts_by_head(model) else confusion_counts(model, *test, by_head=True)
-    stage.log.add("evaluate", started, len(seen))
-    stage.progress(stage.number, "evaluate", len(seen), len(seen))
+    """Test the model of a stage on all tasks seen so far, and its confidence on the later ones too."""
+    started, tested = perf_counter(), int((data.test_labels >= 0).sum())
+    found = evaluate(model, data.test, data.test_labels, data.statistics, stage.task_sizes)
+    stage.log.add("evaluate", started, tested)
+    stage.progress(stage.number, "evaluate", tested, tested)
+    head = found.head_confusion
     return StageResult(
         stage=stage.number,
-        hits=per_task(counts.diagonal(), stage.task_sizes),
-        totals=per_task(counts.sum(axis=1), stage.task_sizes),
-        confusion=_numbered_confusion(counts, data.order),
+        hits=per_task(found.confusion.diagonal(), stage.task_sizes),
+        totals=per_task(found.confusion.sum(axis=1), stage.task_sizes),
+        confusion=_numbered_confusion(found.confusion, data.order),
         labelled_size=len(stage.labelled),
         coreset_size=coreset_size,
         samples=_numbered_as_in_data(external, data.order),
         losses=stage.log.losses,
         images=stage.log.images,
         seconds=stage.log.seconds,
-        head_confusion=None if head_counts is None else _numbered_confusion(head_counts, data.order),
-        recorded=stage.log.recorded,
+        head_hits=None if head is None else per_task(head.diagonal(), stage.task_sizes),
+        head_confusion=None if head is None else _numbered_confusion(head, data.order),
+        task_aware_hits=found.task_aware_hits,
+        top5_hits=found.top5_hits,
+        nll=found.nll,
+        confidences=found.confidences,
+        recorded=model_sizes(model, stage.num_prev, data.side) | stage.log.recorded,
     )
 
 

@@ -33,10 +33,20 @@ class StageResult:
     """Images that each step worked on."""
     seconds: dict[str, float]
     """Wall-clock time of each step."""
+    head_hits: tuple[int, ...] | None = None
+    """`hits` of the model's head alone, where the model predicts otherwise; `hits` and `confusion` are the model's."""
     head_confusion: NDArray[np.int64] | None = None
-    """The same of the model's head alone, where the model predicts otherwise; hits and `confusion` are the model's."""
+    """`confusion` of the head, likewise."""
+    task_aware_hits: tuple[int, ...] | None = None
+    """Test images that are right among the classes of their own task, task by task. None in checkpoints of before."""
+    top5_hits: tuple[int, ...] | None = None
+    """Test images whose class is among the five with the highest scores, task by task."""
+    nll: tuple[float, ...] | None = None
+    """Sums of the head's negative log likelihood of the true class, task by task."""
+    confidences: NDArray[np.float64] | None = None
+    """The head's confidence, of classes not yet seen too: see `gd_ray.counts.Counts`."""
     recorded: dict[str, float] = field(default_factory=dict)
-    """Numbers that a learner records, such as WA's 'gamma'."""
+    """Sizes of the model, and numbers that a learner records, such as WA's 'gamma'."""
 
 
 @dataclass(frozen=True)

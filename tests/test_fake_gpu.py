@@ -13,7 +13,7 @@ from gd_ray.conventions import convention_named
 from gd_ray.cuda_graph import GraphedStep
 from gd_ray.data import augmentation
 from gd_ray.data.pixels import Statistics
-from gd_ray.evaluation import confusion_counts
+from gd_ray.evaluation import evaluate
 from gd_ray.learners.distillation import Distillation
 from gd_ray.methods import METHODS
 from gd_ray.networks import classifier
@@ -85,7 +85,7 @@ def test_evaluation_waits_for_its_counts_alone():
     with fake_stage(small_spec()) as (watch, _, _, previous):
         watch.waits.clear()
         images = torch.empty(600, 32, 32, 3, dtype=torch.uint8)
-        confusion_counts(previous, images, np.zeros(600, np.int64), STATISTICS)
+        evaluate(previous, images, np.zeros(600, np.int64), STATISTICS, (previous.num_classes,))
         assert [what for what, _ in watch.waits] == ["a tensor leaves the GPU"]
 
 

@@ -183,7 +183,7 @@ def test_held_out_images_are_in_the_coreset_never_trained_on_and_stay_held_out(t
     for stage in (2, 3):
         images = {image for image, _ in held_out[stage]}
         assert not images & trained[stage]
-        assert set(result.stages[stage - 1].recorded) == {"bias scale", "bias offset"}
+        assert set(result.stages[stage - 1].recorded) > {"bias scale", "bias offset"}
     new = {image for image, label in held_out[3] if label in (2, 3)}  # classes that were new at stage 2
     assert new <= {image for image, _ in held_out[2]} & coresets[2]
 

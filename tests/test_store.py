@@ -171,7 +171,7 @@ def test_pack_keeps_every_row_and_single_files_win(result, tmp_path):
     assert one["threads"].to_pylist() == [7]
 
 
-@pytest.mark.parametrize("calls", range(14))
+@pytest.mark.parametrize("calls", range(17))
 def test_an_interrupted_pack_loses_nothing(result, tmp_path, monkeypatch, calls):
     for seed in range(2):
         write(tmp_path, result, seed)
@@ -194,7 +194,7 @@ def test_an_interrupted_pack_loses_nothing(result, tmp_path, monkeypatch, calls)
         patch.setattr("gd_ray.table_files.open_atomic", interrupted(open_atomic))
         try:
             pack(str(tmp_path))
-            assert calls >= 12
+            assert calls >= 15
         except KeyboardInterrupt:
             pass
     assert_same(frames(tmp_path), before)
@@ -208,7 +208,7 @@ def test_pack_leaves_files_that_cannot_be_read(result, tmp_path):
     write(tmp_path, result, 0)
     broken = tmp_path / "stages" / f"{write(tmp_path, result, 1)}.parquet"
     broken.write_bytes(b"PAR1")
-    assert pack(str(tmp_path)) == {"trials": 2, "stages": 1, "confusions": 2, "samples": 2}
+    assert pack(str(tmp_path)) == {"trials": 2, "stages": 1, "confusions": 2, "confidences": 2, "samples": 2}
     assert broken.exists()
     (packed,) = (tmp_path / "trials").glob("packed-*")
     packed.write_bytes(b"PAR1")

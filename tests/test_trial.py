@@ -12,6 +12,7 @@ from gd_ray.data.pixels import pixel_statistics
 from gd_ray.learner import Stage
 from gd_ray.learners.distillation import Distillation
 from gd_ray.methods import METHODS
+from gd_ray.rows import confidences_table, confusions_table
 from gd_ray.sources.glyph_images import wild_glyphs
 from gd_ray.trial import run_trial
 from gd_ray.trial_result import StageResult
@@ -133,6 +134,8 @@ def test_a_restart_after_any_stage_gives_the_same_bytes(method, tiny_data, tiny_
         checkpoint.save(tmp_path / f"{stage}.pt")
         resumed, rest = run(spec, tiny_data, tiny_stream, resume=Checkpoint.load(tmp_path / f"{stage}.pt"))
         assert [content(s) for s in resumed.stages] == [content(s) for s in whole.stages]
+        for table in (confusions_table, confidences_table):
+            assert table(spec, resumed.stages).equals(table(spec, whole.stages))
         assert len(rest) == 3 - stage
         if rest:
             assert same_weights(rest[-1], checkpoints[-1])

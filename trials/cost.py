@@ -45,7 +45,7 @@ def _spec_cost(spec: TrialSpec, data: Sizes) -> tuple[StepCost, ...]:
     steps = []
     for stage in range(1, spec.num_tasks + 1):
         steps += _stage_cost(spec, stage, data)
-        test_images = stage * spec.task_size * (spec.test_per_class or data.test_per_class)
+        test_images = spec.num_classes * (spec.test_per_class or data.test_per_class)
         steps.append(StepCost(stage, "evaluate", test_images, 1))
     return tuple(steps)
 

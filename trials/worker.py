@@ -88,6 +88,7 @@ def _run(
     import torch
 
     from gd_ray.checkpoint import Checkpoint
+    from gd_ray.hardware import peak_memory
     from gd_ray.trial import run_trial
     from gd_ray.wild.ray_scoring import ray_scorer
     from gd_ray.wild.scoring import score_in_process
@@ -135,6 +136,7 @@ def _run(
     )
     if not only_first:
         write_stages(job.results, spec, result.stages)
-        write_trial(job.results, result, device=device, threads=threads, revision=revision)
+        peak = peak_memory(device)
+        write_trial(job.results, result, device=device, threads=threads, revision=revision, peak_memory=peak)
         clear_failure(job.results, spec.trial_id)
         job.checkpoint.unlink(missing_ok=True)

@@ -16,6 +16,6 @@ class NearestMeanClassifier(Classifier):
         super().__init__(backbone, num_classes, rng)
         self.register_buffer("means", torch.zeros(num_classes, backbone.dim))
 
-    def predict(self, inputs: Tensor) -> Tensor:
-        """Return the class with the largest product: of unit means, the nearest to the features' direction."""
-        return (self.features(inputs).to(self.means) @ self.means.T).argmax(dim=1)
+    def scores(self, inputs: Tensor) -> Tensor:
+        """Return products with the means: of unit means, the nearest to the features' direction has the largest."""
+        return self.features(inputs).to(self.means) @ self.means.T

@@ -30,7 +30,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))  # run as a script
 from gd_ray.conventions import CONVENTIONS
 from gd_ray.data.augmentation import augment, normalize, sample_augmentation, shuffled_batches
 from gd_ray.data.pixels import Statistics
-from gd_ray.evaluation import confusion_counts
+from gd_ray.evaluation import evaluate
 from gd_ray.learner import Stage
 from gd_ray.learners.distillation import Distillation
 from gd_ray.malloc import keep_freed_memory
@@ -282,7 +282,7 @@ def our_stage() -> None:
     stage, learner = setup.stage_of(spec), Distillation(spec)
     started = perf_counter()
     model = learner.train(stage, setup.previous)
-    confusion_counts(model, setup.test_images, setup.test_labels.numpy(), STATISTICS)
+    evaluate(model, setup.test_images, setup.test_labels.numpy(), STATISTICS, stage.task_sizes)
     print(sum(stage.log.images.values()), perf_counter() - started)
 
 
