@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 
 from gd_ray.errors import UserError
-from trials.prepare import main as prepare_main
-from trials.prepare import prepare
 from trials.resources import Cluster
 from trials.sampled import sampled
 
@@ -156,6 +154,13 @@ def plan(
 
     name, specs, locations = trials.specs(data, stream)
     print_plan(name, specs, trials.results, locations, at_once, images_per_second, measure=measure)
+
+
+def prepare() -> None:
+    """Make wild streams and training data sets: stream, dataset, imagenet32, cifar100, distances."""
+    import trials.prepare
+
+    trials.prepare.main(sys.argv[2:])
 
 
 def status(results: tyro.conf.Positional[str] = "results") -> None:
@@ -355,7 +360,7 @@ def main() -> None:
     arguments = sys.argv[1:]
     try:
         if arguments[:1] == ["prepare"]:
-            prepare_main(arguments[1:])
+            prepare()
             return
         tyro.extras.subcommand_cli_from_dict(
             {

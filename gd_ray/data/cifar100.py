@@ -30,7 +30,7 @@ def prepare_cifar100(folder: str, source: str | None = None) -> Description:
         for split, part in parts.items():
             writer.create(split, len(part), part.side)[:] = part.images.numpy()
         labels = {split: part.labels.numpy() for split, part in parts.items()}
-        return writer.close(labels, data.class_names, STATISTICS, None, source or "torchvision")
+        return writer.close(labels, data.class_names, STATISTICS, None, source=source or "torchvision")
 
 
 def load_cifar100(root: str | Path, *, download: bool = False) -> LabelledData:

@@ -5,8 +5,9 @@ the first ones are training images, the next ones test images. That is the autho
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
@@ -70,23 +71,23 @@ def prepare_dataset(
     if splits := find_splits(source):
         mixed = f"would mix {splits[0]} and {splits[1]}"
         raise UserError(f"source {source!r} {mixed}; give one of them as the source.")
-    passed_over = PassedOver()
-    size, excluded = size or DrawSize(), exclude or Exclusions()
+    for address in (source, test or source):
+        require_apart(address, out)
+    size, exclude, rng = size or DrawSize(), exclude or Exclusions(), np.random.RandomState(seed)
     # The index is read in this process: a class with too few images is reported before any work starts.
-    require_apart(source, out)
-    parts, train = _index(source, side, excluded, 0, passed_over, on_progress)
+    parts, passed_over = list[SourcePart](), PassedOver()
+    train = _index(source, side, exclude, parts, passed_over, on_progress)
     if size.set_size is not None and len(train) < size.set_size:
         few = f"{len(train)} classes, but a trial learns {size.set_size}"
         raise UserError(f"source {source!r} has {few}; lower --set-size.")
-    rng = np.random.RandomState(seed)
     if test is None:
         draws = _draw(source, train, size.held_out, rng)
     else:
-        require_apart(test, out)
-        test_parts, held_out = _index(test, side, excluded, len(parts), passed_over, on_progress)
-        parts = [*parts, *test_parts]
-        _require_same_classes(source, train, test, held_out)
-        _require_same_classes(test, held_out, source, train)
+        held_out = _index(test, side, exclude, parts, passed_over, on_progress)
+        if different := sorted(train.keys() - held_out.keys()) or sorted(held_out.keys() - train.keys()):
+            has, lacks = (source, test) if different[0] in train else (test, source)
+            fix = "both need the same classes: exclude it with --exclude, or give another --test."
+            raise UserError(f"class {different[0]!r} of source {has!r} has no image in {lacks!r}; {fix}")
         draws = _draw(source, train, lambda images: (size.train_per_class or images, 0), rng)
         draws += _draw(test, held_out, lambda images: (0, size.test_per_class or images), rng)
     names = tuple(sorted(train))
@@ -94,41 +95,48 @@ def prepare_dataset(
     sources = source if test is None else f"{source}, {test}"
     with new_dataset(out) as writer:
         unreadable, labels = _fill(writer, draws, names, size, side, parts, mapper, on_progress)
-        return writer.close(labels, names, statistics, size.set_size, sources, seed, tuple(unreadable), passed_over)
+        origin = {"source": sources, "seed": seed, "unreadable": unreadable, "passed_over": passed_over}
+        return writer.close(labels, names, statistics, size.set_size, **origin)
 
 
 @dataclass(frozen=True)
 class _Draw:
-    """Images of one class in one source, in the order of the draw: first training images, then test images."""
+    """Images of one class in one source, in the order of the draw."""
 
     label: int
     candidates: NDArray[np.int64]
-    train: int
-    test: int
+    sizes: tuple[int, int]
+    """Numbers of training images, which come first, and of test images."""
 
 
 def _index(
-    source: str, side: int, exclude: Exclusions, first_part: int, passed_over: PassedOver, on_progress: OnProgress
-) -> tuple[Sequence[SourcePart], Candidates]:
-    """Open a source and list the images of each class; its parts are numbered from `first_part`."""
+    source: str,
+    side: int,
+    exclude: Exclusions,
+    parts: list[SourcePart],
+    passed_over: PassedOver,
+    on_progress: OnProgress,
+) -> Candidates:
+    """List the images of each class of a source; add its parts and what it passes over to those of other sources."""
     opened = open_source(source, side=side, exclude=exclude)
-    parts = opened.parts
     passed_over.update(opened.passed_over)
     images: dict[str, list[tuple[str, int, int]]] = defaultdict(list)
-    indices = track("list", (part.index() for part in parts), len(parts), on_progress)
-    for number, part in enumerate(indices):
-        if part.broken:
-            raise UserError(f"source {source!r} is not whole: {part.broken[0]}; copy it again.")
-        passed_over.update(part.passed_over)
-        for index, (name, label) in enumerate(zip(part.names, part.classes, strict=True)):
+    indices = track("list", (part.index() for part in opened.parts), len(opened.parts), on_progress)
+    for part, contents in zip(opened.parts, indices, strict=True):
+        if contents.broken:
+            raise UserError(f"source {source!r} is not whole: {contents.broken[0]}; copy it again.")
+        passed_over.update(contents.passed_over)
+        names = contents.names or [""] * len(contents.classes)
+        for index, (name, label) in enumerate(zip(names, contents.classes, strict=True)):
             if label is None:
-                image = parts[number].path(index)
+                image = part.path(index)
                 raise UserError(f"source {source!r} has no class for {image}; a data set needs one for every image.")
             if label not in exclude:
-                images[label].append((name, first_part + number, index))
+                images[label].append((name, len(parts), index))
+        parts.append(part)
     if not images:
         raise UserError(f"source {source!r} has no image left; exclude fewer classes.")
-    return parts, {label: np.array([entry[1:] for entry in sorted(own)]) for label, own in images.items()}
+    return {label: np.array([entry[1:] for entry in sorted(own)]) for label, own in images.items()}
 
 
 def _draw(
@@ -137,10 +145,9 @@ def _draw(
     """Draw from each class the numbers of training and test images that `sizes` returns for its number of images."""
     draws, short = [], []
     for label, (name, own) in enumerate(sorted(candidates.items())):
-        train, test = sizes(len(own))
-        draws.append(_Draw(label, own[rng.permutation(len(own))], train, test))
-        if len(own) < train + test:
-            needed = " + ".join(str(number) for number in (train, test) if number)
+        draws.append(_Draw(label, own[rng.permutation(len(own))], sizes(len(own))))
+        if len(own) < sum(draws[-1].sizes):
+            needed = " + ".join(str(number) for number in draws[-1].sizes if number)
             short.append(f"class {name!r} of source {source!r} has {len(own)} images, but {needed} are needed")
     if short:
         others = f" ({len(short) - 1} more classes have too few)" if len(short) > 1 else ""
@@ -149,19 +156,13 @@ def _draw(
     return draws
 
 
-def _require_same_classes(source: str, classes: Candidates, other: str, others: Candidates) -> None:
-    if missing := sorted(set(classes) - set(others)):
-        fix = "both need the same classes: exclude it with --exclude, or give another --test."
-        raise UserError(f"class {missing[0]!r} of source {source!r} has no image in {other!r}; {fix}")
-
-
 def _fill(
     writer: DatasetWriter,
     draws: list[_Draw],
     names: tuple[str, ...],
     size: DrawSize,
     side: int,
-    parts: Sequence[SourcePart],
+    parts: list[SourcePart],
     mapper: Mapper,
     on_progress: OnProgress,
 ) -> tuple[list[str], dict[str, NDArray[np.int64]]]:
@@ -169,42 +170,33 @@ def _fill(
 
     An unreadable image is replaced by the next one of its class; if all are taken already, its row is removed.
     """
-    sizes = {"train": [draw.train for draw in draws], "test": [draw.test for draw in draws]}
-    labels = {split: np.repeat([draw.label for draw in draws], sizes[split]) for split in SPLITS}
-    arrays = {split: writer.create(split, len(labels[split]), side) for split in SPLITS}
-    filled = {split: np.zeros(len(labels[split]), bool) for split in SPLITS}
-    starts = {split: np.cumsum([0, *sizes[split]]) for split in SPLITS}
-    taken = [draw.train + draw.test for draw in draws]
-    missing = [(number, slot, slot) for number, slots in enumerate(taken) for slot in range(slots)]
+    owners = [np.repeat(np.arange(len(draws)), [draw.sizes[k] for draw in draws]) for k in range(len(SPLITS))]
+    arrays = [writer.create(split, len(own), side) for split, own in zip(SPLITS, owners, strict=True)]
+    filled = [np.zeros(len(own), bool) for own in owners]
+    candidates = [iter(draw.candidates.tolist()) for draw in draws]
+    missing = [(number, k, row) for k, own in enumerate(owners) for row, number in enumerate(own.tolist())]
     unreadable: list[str] = []
     while missing:
-        # (part, index) of the source to (draw, slot), a part at a time: each is read once.
-        rows: dict[int, dict[int, tuple[int, int]]] = defaultdict(dict)
-        for number, slot, rank in missing:
-            part, index = draws[number].candidates[rank].tolist()
-            rows[part][index] = number, slot
+        # (part, index) of the source to (draw, split, row), a part at a time: each is read once.
+        rows: dict[int, dict[int, tuple[int, int, int]]] = defaultdict(dict)
+        for entry in missing:
+            for part, index in islice(candidates[entry[0]], 1):
+                rows[part][index] = entry
         items = [(part, parts[part], np.array(sorted(indices))) for part, indices in sorted(rows.items())]
         for part, batch in track("read", mapper(_load, items), len(items), on_progress):
             for index, image in zip(batch.indices.tolist(), batch.images, strict=True):
-                number, slot = rows[part].pop(index)
-                past = slot - draws[number].train  # slots of training images come first
-                split = "train" if past < 0 else "test"
-                row = starts[split][number] + (slot if past < 0 else past)
-                arrays[split][row], filled[split][row] = image, True
+                _, k, row = rows[part].pop(index)
+                arrays[k][row], filled[k][row] = image, True
             unreadable += batch.unreadable
-        missing = []
-        for number, slot in sorted(slot for indices in rows.values() for slot in indices.values()):
-            if taken[number] < len(draws[number].candidates):
-                missing.append((number, slot, taken[number]))
-                taken[number] += 1
-    for split, exact in zip(SPLITS, (size.train_per_class, size.test_per_class), strict=True):
-        kept = np.bincount(labels[split][filled[split]], minlength=len(names))
+        missing = sorted(entry for indices in rows.values() for entry in indices.values())
+    labels = {}
+    for k, (split, exact) in enumerate(zip(SPLITS, (size.train_per_class, size.test_per_class), strict=True)):
+        labels[split] = np.array([draw.label for draw in draws])[owners[k][filled[k]]]
         needed = exact or 1
-        if len(short := np.flatnonzero(kept < needed)):
+        if len(short := np.flatnonzero(np.bincount(labels[split], minlength=len(names)) < needed)):
             few = f"class {names[short[0]]!r} has too few readable {split} images: {needed} are needed"
             raise UserError(f"{few}; the first of {len(unreadable)} that cannot be read is {min(unreadable)}.")
-        writer.keep(split, filled[split])
-        labels[split] = labels[split][filled[split]]
+        writer.keep(split, filled[k])
     return sorted(unreadable), labels
 
 

@@ -1,6 +1,8 @@
 """Pixels of square RGB images: their shape, sums and statistics. Needs no torch, so that a stream does not."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -16,6 +18,10 @@ class Statistics:
 
     mean: tuple[float, float, float]
     std: tuple[float, float, float]
+
+    @staticmethod
+    def from_json(content: Mapping[str, Any]) -> "Statistics":
+        return Statistics(tuple(content["mean"]), tuple(content["std"]))
 
 
 def validate_images(images: ArrayLike, what: str) -> NDArray[np.uint8]:

@@ -2,7 +2,7 @@
 
 import json
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -40,8 +40,8 @@ class Description:
     """CRC-32 of the array of each file."""
     digest: str
     source: str
-    seed: int
-    unreadable: tuple[str, ...]
+    seed: int = 0
+    unreadable: Sequence[str] = ()
     passed_over: PassedOver = field(default_factory=PassedOver)
 
 
@@ -75,12 +75,12 @@ class DatasetWriter:
         class_names: tuple[str, ...],
         statistics: Statistics | None,
         set_size: int | None,
-        source: str,
-        seed: int = 0,
-        unreadable: tuple[str, ...] = (),
-        passed_over: PassedOver | None = None,
+        **origin: Any,
     ) -> Description:
-        """Move the files to their names and describe them; the statistics are those of the training images."""
+        """Move the files to their names and describe them, with further fields of the description in `origin`.
+
+        The statistics are those of the training images, unless given.
+        """
         train, test = (ImageSet.from_arrays(self.arrays[split], labels[split]) for split in SPLITS)
         statistics = statistics or pixel_statistics(train.images)
         data = LabelledData("the data set", train, test, statistics, class_names, set_size)
@@ -94,8 +94,7 @@ class DatasetWriter:
             names = sorted(class_names[label] for label in classes)
             (self.folder / f"classes-of-seed-{seed_of_set}.txt").write_text("\n".join(names) + "\n")
         sizes = {"train": len(train), "test": len(test)}
-        origin = source, seed, unreadable, passed_over or PassedOver()
-        description = Description(data.side, sizes, class_names, statistics, set_size, checksums, data.digest, *origin)
+        description = Description(data.side, sizes, class_names, statistics, set_size, checksums, data.digest, **origin)
         content = json.dumps({"format": FORMAT, **asdict(description)}, indent=1)
         write_atomic(str(self.folder / DESCRIPTION), content.encode())
         return description
@@ -156,11 +155,10 @@ def _read_description(folder: Path, command: str) -> Description:
         content = json.loads(file.read_text())
         if (version := content.pop("format")) != FORMAT:
             raise ValueError(f"format {version!r}, expected {FORMAT}")
-        pixels = content.pop("statistics")
-        statistics = Statistics(tuple(pixels["mean"]), tuple(pixels["std"]))
-        names, unreadable = tuple(content.pop("class_names")), tuple(content.pop("unreadable"))
+        content["class_names"] = tuple(content["class_names"])
+        content["statistics"] = Statistics.from_json(content["statistics"])
         content["passed_over"] = PassedOver(**content.get("passed_over", {}))
-        description = Description(class_names=names, statistics=statistics, unreadable=unreadable, **content)
+        description = Description(**content)
         _ = [(description.images[split], description.checksums[f"{split}.npy"]) for split in SPLITS]
         return description
     except OSError as error:

@@ -47,9 +47,9 @@ class PartIndex:
 
     classes: list[str | None]
     """Class of each image; None if the source has none."""
-    names: list[str]
-    """File name of each image; empty where a format has no names."""
-    broken: list[str]
+    names: Sequence[str] = ()
+    """File name of each image; none where a format has no names."""
+    broken: Sequence[str] = ()
     """Contents that are missing or damaged, and why."""
     passed_over: PassedOver = field(default_factory=PassedOver)
 

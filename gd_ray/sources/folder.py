@@ -26,7 +26,7 @@ class FolderPart:
         return len(self.files)
 
     def index(self) -> PartIndex:
-        return PartIndex([self._class(file) for file in self.files], [printable(file.name) for file in self.files], [])
+        return PartIndex([self._class(file) for file in self.files], [printable(file.name) for file in self.files])
 
     def load(self, indices: NDArray[np.int64]) -> ImageBatch:
         chosen = indices.tolist()

@@ -43,7 +43,7 @@ class GlyphPart:
     expected: int
 
     def index(self) -> PartIndex:
-        return PartIndex([None] * self.expected, [""] * self.expected, [])
+        return PartIndex([None] * self.expected)
 
     def load(self, indices: NDArray[np.int64]) -> ImageBatch:
         return ImageBatch(wild_glyphs(self.expected, self.start)[indices], indices, [])

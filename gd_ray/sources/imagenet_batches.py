@@ -29,7 +29,7 @@ class BatchPart:
 
     def index(self) -> PartIndex:
         _, classes, broken = self._content()
-        return PartIndex(classes, [""] * len(classes), broken)
+        return PartIndex(classes, broken=broken)
 
     def load(self, indices: NDArray[np.int64]) -> ImageBatch:
         rows = self._content()[0][indices]

@@ -33,7 +33,7 @@ class ParquetPart:
         schema = pq.read_schema(self.file)
         label = next((name for name in _LABELS if name in schema.names), None)
         values = self._column(label).to_pylist() if label else [None] * self.expected
-        return PartIndex(self._classes(values, label_names(schema, label)), [""] * self.expected, [])
+        return PartIndex(self._classes(values, label_names(schema, label)))
 
     def load(self, indices: NDArray[np.int64]) -> ImageBatch:
         rows = self._column(_image_column(self.file) or "")  # only files with one are parts

@@ -5,7 +5,7 @@ import re
 import tarfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import groupby, islice
 from pathlib import Path, PurePosixPath
@@ -60,9 +60,40 @@ class _Member:
 class _Contents:
     """Images of archives, what is broken in them, and their other members."""
 
-    images: list[_Member]
-    broken: list[str]
-    passed_over: PassedOver
+    images: list[_Member] = field(default_factory=list)
+    broken: list[str] = field(default_factory=list)
+    passed_over: PassedOver = field(default_factory=PassedOver)
+
+    def add(self, archive: Archive) -> None:
+        """List the members of an archive."""
+        images: list[tarfile.TarInfo] = []
+        labels: dict[str, str] = {}
+        problems = []
+        try:
+            with _open_tar(archive) as tar:
+                for member in filter(tarfile.TarInfo.isfile, tar):
+                    if _is_image(member):
+                        images.append(member)
+                    elif member.name.endswith((".cls", ".json")):
+                        try:
+                            labels |= _labels(member.name, tar.extractfile(member).read())  # type: ignore[union-attr]
+                        except ValueError as error:
+                            problems.append(f"{archive}/{printable(member.name)}: {type(error).__name__}: {error}")
+                    else:
+                        self.passed_over.add_files([f"{archive}/{printable(member.name)}"])
+            _check_end(archive)
+        except _BROKEN as error:
+            problems.append(f"{archive}: the rest of the archive is lost: {type(error).__name__}: {error}")
+            images = [member for member in images if member.offset_data + member.size <= archive.size]
+        if not images and not problems:
+            problems.append(f"{archive}: it holds no image")
+        self.broken.extend(problems)
+        stem = archive.name.removesuffix(".tar")
+        own_class = stem if re.fullmatch(r"n\d+", stem) else None
+        for image in images:
+            label = labels.get(_key(image.name)) or innermost_id(image.name.split("/")[:-1]) or own_class
+            start = archive.start + image.offset_data
+            self.images.append(_Member(archive, printable(image.name), start, image.size, label))
 
 
 @dataclass(frozen=True)
@@ -76,9 +107,9 @@ class TarPart:
     """Images of a part that is a piece of one large archive; empty for a part of whole archives."""
 
     def index(self) -> PartIndex:
-        whole = self._contents
-        names = [PurePosixPath(image.name).name for image in whole.images]
-        return PartIndex([image.label for image in whole.images], names, whole.broken, whole.passed_over)
+        images = self._contents.images
+        names = [PurePosixPath(image.name).name for image in images]
+        return PartIndex([image.label for image in images], names, self._contents.broken, self._contents.passed_over)
 
     def load(self, indices: NDArray[np.int64]) -> ImageBatch:
         chosen = indices.tolist()
@@ -91,13 +122,10 @@ class TarPart:
 
     @cached_property
     def _contents(self) -> _Contents:
-        whole = _Contents(list(self.piece), [], PassedOver())
+        contents = _Contents(list(self.piece))
         for archive in () if self.piece else self.archives:
-            contents = _list(archive)
-            whole.images.extend(contents.images)
-            whole.broken.extend(contents.broken)
-            whole.passed_over.update(contents.passed_over)
-        return whole
+            contents.add(archive)
+        return contents
 
 
 def _read(members: Iterable[_Member]) -> Iterator[bytes]:
@@ -119,7 +147,8 @@ def _open(_: Path, files: list[Path], request: SourceRequest) -> Source:
     for archive in archives:
         number = max(1, int(archive.size / per_image))
         if number > 2 * PART_ROWS:
-            contents = _list(archive)
+            contents = _Contents()
+            contents.add(archive)
             if not contents.broken:  # a broken archive stays whole: its index lists what is broken
                 pieces = [tuple(contents.images[k : k + PART_ROWS]) for k in range(0, len(contents.images), PART_ROWS)]
                 parts += [TarPart((archive,), len(piece), request.side, piece) for piece in pieces]
@@ -183,52 +212,18 @@ def _open_tar(archive: Archive) -> Iterator[tarfile.TarFile]:
             yield inner
 
 
-def _list(archive: Archive) -> _Contents:
-    images: list[tarfile.TarInfo] = []
-    labels: dict[str, str] = {}
-    contents = _Contents([], [], PassedOver())
-    broken = contents.broken
-    try:
-        with _open_tar(archive) as tar:
-            for member in tar:
-                name = PurePosixPath(member.name)
-                if _is_image(member):
-                    images.append(member)
-                elif member.isfile() and name.suffix in (".cls", ".json"):
-                    content = tar.extractfile(member).read()  # type: ignore[union-attr]
-                    try:
-                        labels |= _labels(name, content)
-                    except ValueError as error:
-                        broken.append(f"{archive}/{printable(member.name)}: {type(error).__name__}: {error}")
-                elif member.isfile():
-                    contents.passed_over.add_files([f"{archive}/{printable(member.name)}"])
-        _check_end(archive)
-    except _BROKEN as error:
-        broken.append(f"{archive}: the rest of the archive is lost: {type(error).__name__}: {error}")
-        images = [member for member in images if member.offset_data + member.size <= archive.size]
-    if not images and not broken:
-        broken.append(f"{archive}: it holds no image")
-    stem = archive.name.removesuffix(".tar")
-    own_class = stem if re.fullmatch(r"n\d+", stem) else None
-    for image in images:
-        path = PurePosixPath(image.name)
-        label = labels.get(_key(path)) or innermost_id(path.parts[:-1]) or own_class
-        start = archive.start + image.offset_data
-        contents.images.append(_Member(archive, printable(image.name), start, image.size, label))
-    return contents
-
-
-def _labels(name: PurePosixPath, content: bytes) -> dict[str, str]:
+def _labels(name: str, content: bytes) -> dict[str, str]:
     """Return the label of a WebDataset sample by its key; empty if the file has none."""
-    if name.suffix == ".cls":
+    if name.endswith(".cls"):
         return {_key(name): content.decode().strip()}
     value = json.loads(content)
     return {_key(name): str(value["label"])} if isinstance(value, dict) and "label" in value else {}
 
 
-def _key(name: PurePosixPath) -> str:
+def _key(name: str) -> str:
     """Return the name that the files of one WebDataset sample share."""
-    return str(name.parent / name.name.split(".")[0])
+    folder, _, file = name.rpartition("/")
+    return f"{folder}/{file.split('.')[0]}"
 
 
 def _bytes_per_image(archives: list[Archive]) -> float:

@@ -8,6 +8,7 @@ for unknown ones. Those records are excluded, and with them every image of their
 
 import mmap
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -29,33 +30,12 @@ _SAMPLE = 2**31  # spawn key of the sample; those of the shuffle are the numbers
 
 
 @dataclass(frozen=True)
-class Words:
-    """The word of each record: from the records of the metadata, or from the first record of each word."""
-
-    metadata: Path | None
-    starts: NDArray[np.int64]
-    words: tuple[str, ...]
-
-    def of(self, records: range | NDArray[np.int64]) -> list[str]:
-        if self.metadata is not None:
-            return [_word(row.tobytes()) for row in _read(self.metadata, _METADATA, records, _WORD)]
-        return [self.words[index] for index in np.searchsorted(self.starts, records, side="right") - 1]
-
-    def between(self, first: int, last: int) -> "Words":
-        """Return the words of the records from `first` to `last`, to send to another process."""
-        if self.metadata is not None:
-            return self
-        low, high = np.searchsorted(self.starts, [first, last], side="right") - 1
-        return Words(None, self.starts[low : high + 1], self.words[low : high + 1])
-
-
-@dataclass(frozen=True)
 class TinyPart:
     """Records of a tiny_images.bin: a range, or single ones."""
 
     file: Path
     records: range | NDArray[np.int64]
-    words: Words | None
+    words: Path | None
     indexed: NDArray[np.int64]
     """Records of this part that the index file lists."""
 
@@ -67,10 +47,10 @@ class TinyPart:
         records = np.asarray(self.records)
         classes: list[str | None] = [None] * len(records)
         if self.words is not None:
-            classes = [word or None for word in self.words.of(self.records)]
+            classes = [word or None for word in _words(self.words, self.records)]
         for index in np.flatnonzero(np.isin(records, self.indexed)).tolist():
             classes[index] = INDEXED
-        return PartIndex(classes, [""] * len(records), [])
+        return PartIndex(classes)
 
     def load(self, indices: NDArray[np.int64]) -> ImageBatch:
         if isinstance(self.records, range):  # one read of the whole part
@@ -96,29 +76,27 @@ def _open(_: Path, files: list[Path], request: SourceRequest) -> Source:
     require_side(f"source {file.name!r}", SIDE, request.side)
     tiny, exclude = request.tiny, request.exclude
     total = _records(file, RECORD)
-    words_file = _find_words(file, tiny.words)
-    words = _read_words(words_file, file.name, total) if words_file else None
+    words = _find_words(file, tiny.words, total)
     indexed = _read_indexes(tiny.indexes, total)
     if words is None and (exclude.named or exclude.listed):
         fix = "give a tiny_metadata.bin or tiny_index.mat with --words, or in place of --exclude give --indexes."
         raise UserError(f"exclude needs the words of {file.name}: {fix}")
     excluded = {INDEXED} if len(indexed) else set()
-    if words is not None and len(indexed):
-        excluded.update(words.of(indexed))
+    if words is not None:
+        excluded.update(_words(words, indexed))
     records: range | NDArray[np.int64] = range(total)
     if tiny.images is not None:
         records = _sample(total, tiny.images, words, indexed, exclude.with_listed(excluded), request.seed)
     parts = []
     for start in range(0, len(records), PART_ROWS):
         own = records[start : start + PART_ROWS]
-        first, last = int(own[0]), int(own[-1])
-        low, high = np.searchsorted(indexed, [first, last + 1])
-        parts.append(TinyPart(file, own, words.between(first, last) if words else None, indexed[low:high]))
-    return Source(parts, frozenset(excluded), (words_file,) if words_file else ())
+        low, high = np.searchsorted(indexed, [own[0], own[-1] + 1])
+        parts.append(TinyPart(file, own, words, indexed[low:high]))
+    return Source(parts, frozenset(excluded), (words,) if words else ())
 
 
 def _sample(
-    total: int, number: int, words: Words | None, indexed: NDArray[np.int64], exclude: Exclusions, seed: int
+    total: int, number: int, words: Path | None, indexed: NDArray[np.int64], exclude: Exclusions, seed: int
 ) -> NDArray[np.int64]:
     """Draw records uniformly from those that are not excluded, sorted. Reads the words of drawn records only."""
     if number < 1:
@@ -129,7 +107,7 @@ def _sample(
         records = rng.choice(total, drawn, replace=False)
         kept = ~np.isin(records, indexed)
         if words is not None:
-            kept &= np.array([word not in exclude for word in words.of(records)], bool)
+            kept &= np.array([word not in exclude for word in _words(words, records)], bool)
         if kept.sum() >= number:
             return np.sort(records[kept][:number])
         if drawn == total:
@@ -155,22 +133,32 @@ def _records(file: Path, width: int) -> int:
     return size // width
 
 
-def _find_words(images: Path, requested: str | None) -> Path | None:
+def _find_words(images: Path, requested: str | None, total: int) -> Path | None:
+    """Return the file of words, after comparing it with the number of images."""
     usual = [images.parent / name for name in ("tiny_index.mat", "tiny_metadata.bin")]
-    return Path(requested) if requested else next((path for path in usual if path.is_file()), None)
-
-
-def _read_words(file: Path, images: str, total: int) -> Words:
+    file = Path(requested) if requested else next((path for path in usual if path.is_file()), None)
+    if file is None:
+        return None
     if not file.is_file():
         raise UserError(f"words {str(file)!r} does not exist; give a tiny_metadata.bin or tiny_index.mat.")
-    words, number = _read_mat(file) if file.suffix == ".mat" else (Words(file, _NONE, ()), _records(file, _METADATA))
+    number = int(_read_mat(file)[1].max(initial=0)) if file.suffix == ".mat" else _records(file, _METADATA)
     if number != total:
-        counts = f"{number} records, but {images} has {total}"
+        counts = f"{number} records, but {images.name} has {total}"
         raise UserError(f"words {str(file)!r} has {counts}; they are not of the same data.")
-    return words
+    return file
 
 
-def _read_mat(file: Path) -> tuple[Words, int]:
+def _words(file: Path, records: range | NDArray[np.int64]) -> list[str]:
+    """Return the word of each record."""
+    if file.suffix != ".mat":
+        return [_word(row.tobytes()) for row in _read(file, _METADATA, records, _WORD)]
+    words, ends = _read_mat(file)
+    return [words[index] for index in np.searchsorted(ends, records, side="right")]
+
+
+@lru_cache(maxsize=1)  # a process reads many parts
+def _read_mat(file: Path) -> tuple[tuple[str, ...], NDArray[np.int64]]:
+    """Read the words and, for each, the number of records up to its last one."""
     from scipy.io import loadmat
 
     try:
@@ -181,7 +169,7 @@ def _read_mat(file: Path) -> tuple[Words, int]:
         raise UserError(f"words {str(file)!r} cannot be read ({error}); it needs 'word' and 'num_imgs'.") from error
     if len(words) != len(counts):
         raise UserError(f"words {str(file)!r} has {len(words)} words, but {len(counts)} counts; copy it again.")
-    return Words(None, np.cumsum(counts) - counts, words), int(counts.sum())
+    return words, np.cumsum(counts)
 
 
 def _word(content: bytes) -> str:

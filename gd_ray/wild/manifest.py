@@ -1,6 +1,7 @@
 """manifest.json, the description of a prepared stream. A folder without one is not a stream."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -20,8 +21,8 @@ class Shard:
     file: str
     rows: int
     bytes: int
-    group_rows: tuple[int, ...]
-    group_crcs: tuple[int, ...]
+    group_rows: Sequence[int]
+    group_crcs: Sequence[int]
     """CRC-32 of the image bytes of each row group."""
 
 
@@ -31,17 +32,17 @@ class Manifest:
 
     side: int
     images: int
-    shards: tuple[Shard, ...]
+    shards: Sequence[Shard]
     source: str
     seed: int
     """Seed of the shuffle."""
     statistics: Statistics
     classes: int
     """Number of classes in the stream; 0 if the source has none."""
-    excluded: dict[str, int]
+    excluded: dict[str, int] = field(default_factory=dict)
     """Number of excluded images of each excluded class."""
-    unreadable: int
-    unreadable_examples: tuple[str, ...]
+    unreadable: int = 0
+    unreadable_examples: Sequence[str] = ()
     split: str = ""
     """Distances of this stream, if it was cut from another one."""
     passed_over: PassedOver = field(default_factory=PassedOver)
@@ -78,21 +79,15 @@ def _checked(address: str, content: Any) -> Manifest:
     if version != FORMAT:
         raise UserError(f"stream {address!r} has format {version!r}, this program reads {FORMAT}; prepare it again.")
     try:
-        shards = tuple(
-            Shard(**{**shard, "group_rows": tuple(shard["group_rows"]), "group_crcs": tuple(shard["group_crcs"])})
-            for shard in content.pop("shards")
-        )
-        numbers = content.pop("statistics")
-        statistics = Statistics(tuple(numbers["mean"]), tuple(numbers["std"]))
-        examples = tuple(content.pop("unreadable_examples"))
-        passed_over = PassedOver(**content.pop("passed_over", {}))
+        content["shards"] = shards = [Shard(**shard) for shard in content["shards"]]
+        content["statistics"] = Statistics.from_json(content["statistics"])
+        content["passed_over"] = PassedOver(**content.get("passed_over", {}))
         if not isinstance(content["side"], int) or content["side"] < 1:
             raise TypeError(f"side {content['side']!r}")
-        manifest = Manifest(
-            **content, shards=shards, statistics=statistics, unreadable_examples=examples, passed_over=passed_over
-        )
+        manifest = Manifest(**content)
+        whole = [len(s.group_rows) == len(s.group_crcs) and sum(s.group_rows) == s.rows for s in shards]
     except (KeyError, TypeError) as error:
         raise UserError(f"stream {address!r} has a {NAME} with a wrong field ({error}); prepare it again.") from error
-    if manifest.images != sum(shard.rows for shard in shards) or not shards:
+    if manifest.images != sum(shard.rows for shard in shards) or not shards or not all(whole):
         raise UserError(f"stream {address!r} has a {NAME} whose counts do not add up; prepare it again.")
     return manifest

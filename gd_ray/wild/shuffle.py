@@ -77,10 +77,8 @@ def prepare_stream(
         passed_over = opened.passed_over
         for part in mapped:
             passed_over.update(part.passed_over)
-        excluded_counts = dict(sorted(left_out.items()))
-        stream = writer.close_stream(
-            out, written, side, source, seed, len(classes), excluded_counts, unreadable, passed_over
-        )
+        about = {"side": side, "source": source, "seed": seed, "classes": len(classes), "passed_over": passed_over}
+        stream = writer.close_stream(out, written, unreadable, excluded=dict(sorted(left_out.items())), **about)
     return Prepared(stream, tuple(_warnings(source, requested, opened.exclude, left_out, classes)))
 
 
@@ -148,7 +146,7 @@ class ShuffleMap:
             for end, count in zip(np.cumsum(counts).tolist(), counts.tolist(), strict=True):
                 scratch.write_batch(records.slice(end - count, count))
         classes = frozenset(name for name in names if name)
-        unreadable = index.broken + batch.unreadable
+        unreadable = [*index.broken, *batch.unreadable]
         return _Mapped(number, counts.tolist(), classes, excluded, unreadable, index.passed_over)
 
 

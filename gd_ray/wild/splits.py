@@ -3,13 +3,14 @@
 The stream is shuffled, and so is any part of it: images are copied in their order.
 """
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 from pyarrow import fs
 
@@ -45,13 +46,10 @@ class Plan:
     """Number of images of each class that WordNet lacks: a split of their own."""
 
 
-def class_counts(
-    stream: WildStream, *, mapper: Mapper = map_with_ray, on_progress: OnProgress = lambda *_: None
-) -> dict[str, int]:
-    """Count the images of each class of a stream."""
-    starts = range(0, len(stream), writer.SHARD_ROWS)
-    parts = track("count", mapper(partial(_count, stream), list(starts)), len(starts), on_progress)
-    return dict(sum(parts, Counter[str]()))
+def class_counts(stream: WildStream) -> dict[str, int]:
+    """Count the images of each class of a stream; 'None' is that of images without one."""
+    counts = stream.all_classes().value_counts().to_pylist()
+    return {str(entry["values"]): entry["counts"] for entry in counts}
 
 
 def plan_splits(
@@ -129,23 +127,13 @@ def write_split(
     filesystem, root = writer.require_no_stream(out)
     with writer.clean_on_failure(out):
         filesystem.create_dir(root, recursive=True)
-        starts = range(0, len(stream), writer.SHARD_ROWS)
-        positions = np.sort(np.concatenate(list(mapper(partial(_find, stream, split.classes), list(starts)))))
+        chosen = pc.is_in(stream.all_classes().fill_null("None"), pa.array(sorted(split.classes)))
+        positions = np.flatnonzero(chosen.to_numpy())
         cuts = [(k, positions[k * shard_rows : (k + 1) * shard_rows]) for k in range(-(-len(positions) // shard_rows))]
         copies = mapper(partial(_copy, stream, out, shard_rows, group_rows), cuts)
         written: list[writer.Written] = list(track(split.name, copies, len(cuts), on_progress))
-        seed, classes = stream.manifest.seed, len(split.classes)
-        return writer.close_stream(out, written, stream.side, stream.address, seed, classes, split=split.about)
-
-
-def _count(stream: WildStream, start: int) -> Counter[str]:
-    """Count the classes of a range of the stream."""
-    return Counter(_names(stream, start))
-
-
-def _find(stream: WildStream, classes: frozenset[str], start: int) -> NDArray[np.int64]:
-    """Find the positions of some classes in a range of the stream."""
-    return start + np.flatnonzero([name in classes for name in _names(stream, start)])
+        about = {"source": stream.address, "seed": stream.manifest.seed, "split": split.about}
+        return writer.close_stream(out, written, (), side=stream.side, classes=len(split.classes), **about)
 
 
 def _copy(
@@ -156,7 +144,3 @@ def _copy(
     texts = {"class": stream.class_names(positions), "path": stream.paths(positions)}
     columns = {name: pa.array(values, pa.string()) for name, values in texts.items()}
     return writer.write_shard(out, number, number * shard_rows, stream.read(positions), columns, group_rows)
-
-
-def _names(stream: WildStream, start: int) -> list[str]:
-    return list(map(str, stream.class_names(np.arange(start, min(start + writer.SHARD_ROWS, len(stream))))))

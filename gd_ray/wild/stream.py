@@ -4,6 +4,7 @@ import math
 import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -160,6 +161,12 @@ class WildStream(Stream):
     def class_names(self, positions: NDArray[np.int64]) -> list[str | None]:
         """Read the source's classes at these positions, None if unknown. Not used in training."""
         return self._texts("class", positions)
+
+    def all_classes(self) -> pa.ChunkedArray:
+        """Read the source's classes of the whole stream, in its order."""
+        with ThreadPoolExecutor() as threads:  # an object store answers slowly, but many at once
+            columns = threads.map(lambda group: self._column(group, "class"), range(len(self._groups)))
+            return pa.chunked_array([chunk for column in columns for chunk in column.chunks])
 
     def paths(self, positions: NDArray[np.int64]) -> list[str | None]:
         """Read where the images at these positions come from, None in streams that were prepared without it."""

@@ -4,7 +4,6 @@ import re
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from functools import reduce
 from operator import add
 from typing import Any
@@ -17,7 +16,6 @@ from pyarrow import fs
 
 from gd_ray.data.pixels import PixelSums
 from gd_ray.errors import UserError
-from gd_ray.sources.base import PassedOver
 from gd_ray.storage import check_writable, disk_full_errors, filesystem_of, join, write_atomic
 from gd_ray.wild.manifest import NAME, Manifest, Shard
 from gd_ray.wild.stream import WildStream, image_column
@@ -29,13 +27,8 @@ _UNFINISHED = ".unfinished"
 _EXAMPLES = 100
 
 
-@dataclass(frozen=True)
-class Written:
-    """A written shard and the sums of its pixels."""
-
-    number: int
-    shard: Shard
-    sums: PixelSums
+Written = tuple[Shard, PixelSums]
+"""A shard and the sums of its pixels."""
 
 
 def write_shard(
@@ -50,8 +43,8 @@ def write_shard(
         pq.write_table(table, target, row_group_size=group_rows, compression={"path": "zstd"}, use_dictionary=["class"])
     size = filesystem.get_file_info(f"{root}/{file}").size
     groups = [images[start : start + group_rows] for start in range(0, len(images), group_rows)]
-    shard = Shard(file, len(images), size, tuple(map(len, groups)), tuple(zlib.crc32(group.data) for group in groups))
-    return Written(number, shard, PixelSums.of(images))
+    shard = Shard(file, len(images), size, list(map(len, groups)), [zlib.crc32(group.data) for group in groups])
+    return shard, PixelSums.of(images)
 
 
 def require_no_stream(out: str) -> tuple[fs.FileSystem, str]:
@@ -86,26 +79,16 @@ def clean_on_failure(out: str) -> Iterator[None]:
         filesystem.delete_file(mark)
 
 
-def close_stream(
-    out: str,
-    written: list[Written],
-    side: int,
-    source: str,
-    seed: int,
-    classes: int,
-    excluded: dict[str, int] | None = None,
-    unreadable: Sequence[str] = (),
-    passed_over: PassedOver | None = None,
-    split: str = "",
-) -> WildStream:
-    """Make a folder of shards a stream by writing its manifest."""
-    shards = tuple(part.shard for part in sorted(written, key=lambda part: part.number))
-    images = sum(shard.rows for shard in shards)
-    statistics = reduce(add, (part.sums for part in written)).statistics()
-    problems = len(unreadable), tuple(unreadable[:_EXAMPLES])
-    passed_over = passed_over or PassedOver()
+def close_stream(out: str, written: list[Written], unreadable: Sequence[str] = (), **about: Any) -> WildStream:
+    """Make a folder of shards a stream by writing its manifest, with further fields of it in `about`."""
+    shards = sorted((shard for shard, _ in written), key=lambda shard: shard.file)
     manifest = Manifest(
-        side, images, shards, source, seed, statistics, classes, excluded or {}, *problems, split, passed_over
+        shards=shards,
+        images=sum(shard.rows for shard in shards),
+        statistics=reduce(add, (sums for _, sums in written)).statistics(),
+        unreadable=len(unreadable),
+        unreadable_examples=unreadable[:_EXAMPLES],
+        **about,
     )
     write_atomic(join(out, NAME), manifest.to_json().encode())
     return WildStream(out, manifest)
