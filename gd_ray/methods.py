@@ -178,3 +178,18 @@ def register_method(method: Method) -> Method:
 
 for _method in _presets:
     register_method(_method)
+
+STAGE_BY_HAND = frozenset(
+    [
+        *("baseline", "lwf", "lwf+ext", "dr", "e2e", "e2e+ext", "gd", "gd+ext", "balance-dw", "balance-dset"),
+        *("wa", "wa+ext", "icarl", "icarl+ext", "dmc", "dmc+coreset"),
+    ]
+)
+"""Methods of which tests/test_stage_by_hand.py computes the weights of a whole stage a second time."""
+
+
+def second_implementation(name: str) -> str:
+    """Return what of a method agrees with a second implementation in the tests, written from its paper."""
+    if name in STAGE_BY_HAND:
+        return "a whole stage"
+    return "its formulas" if name in METHODS and name not in METHODS.origins else "not yet"

@@ -341,10 +341,11 @@ def list_names(plugin: _Plugins = ()) -> None:
     Args:
         plugin: A Python file that adds to them; may be repeated.
     """
+    from analysis.status import packed_evidence, runs
     from trials.console import print_names
 
     _load_plugins(plugin)
-    print_names()
+    print_names(runs(packed_evidence()))
 
 
 _AFTER_INTERRUPT = {

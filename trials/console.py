@@ -1,7 +1,7 @@
 """What the terminal shows: progress bars, the live view of a run, tables of states, and `gd-ray list`."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import fields
 from threading import Event, Thread
@@ -15,7 +15,7 @@ from rich.table import Column, Table
 import gd_ray.data
 import gd_ray.wild.sampling  # noqa: F401 (both register names)
 from gd_ray.errors import UserError
-from gd_ray.methods import METHODS
+from gd_ray.methods import METHODS, second_implementation
 from gd_ray.naming import trial_names
 from gd_ray.paper import TABLES
 from gd_ray.plugins import Registry
@@ -133,10 +133,14 @@ def _overview(states: list[TrialState]) -> RenderableType:
     return Group(bar, summary(states), running_table(states))
 
 
-def print_names() -> None:
-    """Print the names that grids may use: experiments, methods, other registries, and the fields of a trial."""
-    wide, narrow = Console(width=160), Console(width=120, highlight=False)
-    wide.print(_experiments(), "", _methods(), "")
+def print_names(runs: Mapping[str, str]) -> None:
+    """Print the names that grids may use: experiments, methods, other registries, and the fields of a trial.
+
+    `runs` has how much of each method has run.
+    """
+    wide, narrow = Console(width=200), Console(width=120, highlight=False)
+    wide.print(_experiments(), "", _methods(runs), "")
+    narrow.print("Checked: what agrees with a second implementation in the tests. Run: trials that come with gd_ray.")
     for registry in Registry.all:
         if registry is not METHODS and registry:
             own = [f"{name} (plugin)" if name in registry.origins else name for name in registry]
@@ -154,9 +158,9 @@ def _experiments() -> Table:
     return table
 
 
-def _methods() -> Table:
+def _methods(runs: Mapping[str, str]) -> Table:
     columns = ("learner", "previous model", "teacher", "Q", "balancing", "fine-tuned", "external", "tables")
-    table = Table("method", "title", *columns, box=None)
+    table = Table("method", "title", *columns, "checked", "run", box=None)
     for method in METHODS.values():
         table.add_row(
             method.name,
@@ -169,5 +173,7 @@ def _methods() -> Table:
             method.fine_tuned,
             f"{method.previous_sampling} + {method.ood_sampling}" if method.external else "-",
             ", ".join(str(number) for number, rows in TABLES.items() if method.name in rows),
+            second_implementation(method.name),
+            runs.get(method.name, "not yet"),
         )
     return table

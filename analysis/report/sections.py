@@ -14,6 +14,7 @@ from analysis.published import dataset_title
 from analysis.report.trial_sections import failure_grid, trial_context, version_grid
 from analysis.results import Results
 from analysis.stats import FEW
+from analysis.status import status_grid
 from analysis.tables import MARGIN, Table, gap_closed, metric_title
 from gd_ray.store import STATES
 
@@ -45,6 +46,7 @@ def render_page(
         refresh=refresh,
         remarks=remarks,
         experiments=_experiment_grid(results),
+        status=status_grid(results.trials) if done else None,
         settings=[_setting(k, setting, found) for k, setting in enumerate(found, start=1)],
         tables=_tables(found, tables),
         **_verdicts(tables),

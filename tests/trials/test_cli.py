@@ -58,6 +58,7 @@ def test_list_names_every_method():
     found = gd_ray("list").stdout
     assert all(f" {name} " in found for name in METHODS)
     assert "ood_ratio=0.7" in found  # the fields of a trial
+    assert "a whole stage  reduced size, 5 seeds" in found  # how sure one can be of a method
 
 
 def test_prepare_makes_a_stream_and_tells_about_it(tmp_path):
