@@ -162,8 +162,8 @@ def _main_variant(trials: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
             names = [name for name in EXTERNAL_FIELDS if left[name].nunique() > 1 or (left[name] != choice[name]).any()]
             other = "; ".join(f"{name} {_listed(left[name].unique())}" for name in names)
             notes.append(
-                f"Tables of {dataset} show external data with {shown}; {len(left)} trials with other values "
-                f"({other}) are left out of them."
+                f"Tables of {dataset} show external data with {shown}; left out of them: {counted(len(left), 'trial')} "
+                f"with other values ({other})."
             )
         for method, part in group[~external | main].groupby("method", observed=True):
             meaning = _most_common(part, _MEANING)

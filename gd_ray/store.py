@@ -13,6 +13,13 @@
     classes/DATASET.json     names of a data set's classes
 
 A trial is finished when its row in `trials` exists, which is written last. Every file is whole or absent.
+
+Methods differ in their steps and losses, and so do the columns of their stages. Of single files pandas alone takes the
+columns of the first only; these give all of them, with nulls where a method has none:
+
+    read_rows("results", "stages")[0].to_pandas()
+    analysis.load("results", stage_columns=None).stages    # and the fields of the trials that vary
+    pd.read_parquet("results/stages")                       # after `gd-ray pack results`, when all trials are finished
 """
 
 import hashlib

@@ -99,6 +99,11 @@ def test_losses_and_steps_are_open_columns(result, results):
     assert np.isnan(first["loss_model_my_own_term"])
     for name, value in result.stages[-1].losses.items():
         assert first["loss_" + name.replace(" ", "_").replace("-", "_")] == value
+    # Pandas alone takes the columns of one file, until all of them are packed.
+    write_trial(str(results), replace(result, spec=other), device="cpu", threads=1)
+    assert len(pd.read_parquet(results / "stages").columns) < len(table.column_names)
+    pack(str(results))
+    assert set(pd.read_parquet(results / "stages")) == set(table.column_names)
 
 
 def test_a_trial_is_finished_once_its_row_exists(result, tmp_path):

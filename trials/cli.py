@@ -5,11 +5,12 @@ import shlex
 import shutil
 import sys
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from gd_ray.errors import UserError
+from gd_ray.errors import UserError, unknown_name
 from trials.resources import Cluster
 from trials.sampled import sampled
 
@@ -112,7 +113,7 @@ def _run(trials: Trials, cluster: Cluster, show: "Callable[[str, str], Table]") 
     """Run, show what is finished, and return the number of the other trials."""
     from rich.console import Console
 
-    from gd_ray.naming import trial_names
+    from gd_ray.naming import counted, trial_names
     from gd_ray.store import finished
     from trials.runner import run_experiment
 
@@ -127,7 +128,8 @@ def _run(trials: Trials, cluster: Cluster, show: "Callable[[str, str], Table]") 
     if len(left) < len(specs):
         console.print(show(trials.results, name))
     if left:
-        console.print(f"{len(left)} trials are not finished; run the same command to resume.")
+        verb = "is" if len(left) == 1 else "are"
+        console.print(f"{counted(len(left), 'trial')} {verb} not finished; run the same command to resume.")
     return len(left)
 
 
@@ -266,10 +268,14 @@ def convert(
         old: Results of version 0.1.
         new: The folder for the converted results; it must not have results yet.
     """
+    from gd_ray.naming import counted
     from trials.convert import convert_results
 
-    number = convert_results(old, new)
-    print(f"{new}: {number} trials converted, packed; their former ids are in the column old_trial_id of trials.")
+    number, unfinished = convert_results(old, new)
+    what = f"{counted(number, 'trial')} converted and packed"
+    print(f"{new}: {what}; former ids are in the column old_trial_id of trials.")
+    if unfinished:
+        print(f"{counted(unfinished, 'unfinished trial')} left out; 'gd-ray run' computes what is missing.")
 
 
 def report(
@@ -356,28 +362,65 @@ _AFTER_INTERRUPT = {
 }
 
 
+_COMMANDS: "dict[str, Callable[..., None]]" = {
+    "demo": demo,
+    "list": list_names,
+    "plan": plan,
+    "run": run,
+    "prepare": prepare,
+    "status": status,
+    "report": report,
+    "sampled": sampled,
+    "pack": pack,
+    "export": export,
+    "log": log,
+    "convert": convert,
+}
+_START = f"""\
+gd-ray: class-incremental learning with unlabeled data in the wild (ICCV 2019), as seeded trials on Ray.
+
+Start with:
+  gd-ray demo                      # five methods on drawn characters: a few minutes, nothing to download
+  gd-ray list                      # every experiment, method and field
+  gd-ray plan smoke                # what an experiment costs; starts nothing
+  gd-ray run smoke                 # runs it, or resumes it
+  gd-ray report results --open     # tables against the paper, figures and statistics in your browser
+
+All commands: {", ".join(_COMMANDS)}.
+'gd-ray COMMAND --help' explains each of them, with examples."""
+
+
+def _checked(arguments: list[str]) -> list[str]:
+    """Refuse mistakes that the parser would only name; take --results where the folder is a positional argument."""
+    command = arguments[0]
+    if not command.startswith("-") and command not in _COMMANDS:
+        raise unknown_name("command", command, _COMMANDS)
+    if command in ("status", "report", "pack"):
+        return [word.removeprefix("--results=") for word in arguments if word != "--results"]
+    for place, word in enumerate(arguments):
+        if command in ("run", "plan") and word in ("--set", "--where"):
+            values = list(takewhile(lambda value: not value.startswith("--"), arguments[place + 1 :]))
+            if len(values) > 1 and (not arguments[1].startswith("--") or values[1][0].isdigit()):
+                raise UserError(
+                    f"{word} {' '.join(values)}: give several values with commas, {word} {','.join(values)}."
+                )
+    return arguments
+
+
 def main() -> None:
     """Class-incremental learning with unlabeled data in the wild (ICCV 2019), as seeded trials."""
     arguments = sys.argv[1:]
+    if not arguments:
+        print(_START)
+        return
     try:
+        checked = _checked(arguments)
         if arguments[:1] == ["prepare"]:
             prepare()
             return
         tyro.extras.subcommand_cli_from_dict(
-            {
-                "demo": demo,
-                "list": list_names,
-                "plan": plan,
-                "run": run,
-                "prepare": prepare,
-                "status": status,
-                "report": report,
-                "sampled": sampled,
-                "pack": pack,
-                "export": export,
-                "log": log,
-                "convert": convert,
-            },
+            _COMMANDS,
+            args=checked,
             prog="gd-ray",
             description="Reproduce and extend 'Overcoming Catastrophic Forgetting with Unlabeled Data in the Wild'.",
         )

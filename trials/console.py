@@ -16,7 +16,7 @@ import gd_ray.data
 import gd_ray.wild.sampling  # noqa: F401 (both register names)
 from gd_ray.errors import UserError
 from gd_ray.methods import METHODS, second_implementation
-from gd_ray.naming import trial_names
+from gd_ray.naming import counted, trial_names
 from gd_ray.paper import TABLES
 from gd_ray.plugins import Registry
 from gd_ray.spec import TrialSpec
@@ -69,7 +69,10 @@ def summary(states: list[TrialState]) -> str:
     """Return the state of an experiment in a line."""
     counts = {kind: sum(state.state == kind for state in states) for kind in ("running", "failed")}
     done = sum(state.state == "done" for state in states)
-    parts = [f"{done} of {len(states)} trials done", *(f"{count} {kind}" for kind, count in counts.items() if count)]
+    parts = [
+        f"{done} of {counted(len(states), 'trial')} done",
+        *(f"{count} {kind}" for kind, count in counts.items() if count),
+    ]
     return f"{', '.join(parts)}, {100 * work_share(states):.0f}% of the work, {duration(seconds_left(states))} left"
 
 

@@ -21,8 +21,11 @@ _DROPPED = ("depth", "width", "hits", "totals", "status", "experiment")
 _OF_TRIAL = ("method", "dataset", "task_size", "seed", "experiment")
 
 
-def convert_results(old: str, new: str) -> int:
-    """Write the finished trials of OLD to NEW, packed, and its experiments as selections; return their number."""
+def convert_results(old: str, new: str) -> tuple[int, int]:
+    """Write the finished trials of OLD to NEW, packed, and its experiments as selections.
+
+    Return their number, and that of the unfinished trials, which are left out.
+    """
     if finished(new):
         raise UserError(f"results {new!r} exist already; give a new folder.")
     specs: dict[str, TrialSpec] = {}
@@ -56,7 +59,10 @@ def convert_results(old: str, new: str) -> int:
             write_selection(new, selection)
     for path, content in read_files(old, "classes", ".json"):
         write_class_names(new, path.stem, json.loads(content)["names"])
-    return pack(new)["trials"]
+    ledgers = [json.loads(content) for _, content in read_files(old, "ledger", ".json")]
+    planned = {row["trial_id"] for ledger in ledgers for row in ledger["trials"]}
+    begun = {path.stem for path, _ in read_files(old, "stages", ".parquet")}
+    return pack(new)["trials"], len((planned | begun) - specs.keys())
 
 
 def _table(content: bytes) -> pa.Table:

@@ -1,5 +1,6 @@
 """Grids of trials: keys and lists of values, from a YAML file or from the command line."""
 
+import re
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -96,11 +97,16 @@ def _values(key: str, texts: list[str]) -> list[Any]:
         raise UserError("grid key 'plugin' cannot be set here; give --plugin FILE, or 'plugin: FILE' in a grid file.")
     if key not in _TYPES:
         raise unknown_name("grid key", key, _TYPES)
-    return texts if key in _TEXT else [_number(text) for text in texts]
+    return texts if key in _TEXT else [_number(key, text) for text in texts]
 
 
-def _number(text: str) -> Any:
+def _number(key: str, text: str) -> Any:
     for kind in (int, float):
         with suppress(ValueError):
             return kind(text)
+    if several := re.fullmatch(r"(\d+)(-|:|\.\.)(\d+)|[\d.]+(?:[\s;]+[\d.]+)+", text):
+        low, _, high = several.groups()
+        values = map(str, range(int(low), int(high) + 1)) if low else re.split(r"[\s;]+", text)
+        listed = ",".join(values) if not low or int(high) - int(low) < 10 else f"{low},{int(low) + 1},…,{high}"
+        raise UserError(f"{key} {text!r} is no value; give several with commas, {key}={listed}.")
     return None if text in ("none", "null") else text

@@ -18,6 +18,7 @@ from rich.console import Console
 
 from gd_ray.errors import UserError
 from gd_ray.heartbeat import progress_file
+from gd_ray.naming import counted
 from gd_ray.plugins import load_plugins, loaded_plugins
 from gd_ray.ray_utils import connect
 from gd_ray.rows import column_name
@@ -61,7 +62,7 @@ def run_experiment(
         check_writable(*folder)
     done = finished(results)
     open_jobs = [job for job in jobs if job.spec.trial_id not in done]
-    console.print(f"{name}: {len(jobs)} trials, {len(jobs) - len(open_jobs)} of them finished already.")
+    console.print(f"{name}: {counted(len(jobs), 'trial')}, {len(jobs) - len(open_jobs)} of them finished already.")
     if not open_jobs:
         write_selection(results, _selection(name, storage, command, jobs))
         return []

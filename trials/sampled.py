@@ -40,6 +40,7 @@ def sampled(
     import numpy as np
     from PIL import Image
 
+    from gd_ray.naming import counted
     from gd_ray.storage import check_writable
     from gd_ray.store import read_class_names, read_rows
 
@@ -72,7 +73,7 @@ def sampled(
         for rank, (number, label, position, image) in enumerate(images):
             file = re.sub(r"[^\w.-]", "_", f"{rank:05d}-stage-{number}-{label}-position-{position}.png")
             Image.fromarray(image).save(Path(copy, file))
-        print(f"{copy}: {len(positions)} images.")
+        print(f"{copy}: {counted(len(positions), 'image')}.")
 
 
 def _label(text: str, names: tuple[str, ...]) -> int:

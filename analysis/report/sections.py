@@ -16,6 +16,7 @@ from analysis.results import Results
 from analysis.stats import FEW
 from analysis.status import status_grid
 from analysis.tables import MARGIN, Table, gap_closed, metric_title
+from gd_ray.naming import counted
 from gd_ray.store import STATES
 
 TEMPLATES = Environment(
@@ -169,7 +170,7 @@ def _comparisons(found: list[Setting], tables: list[Table]) -> list[dict[str, An
             }
         )
         grid = frame_grid(shown, f"{title}: differences in points, seed by seed")
-        parts.append({"summary": f"{title}: {len(frame)} comparisons", "grid": grid})
+        parts.append({"summary": f"{title}: {counted(len(frame), 'comparison')}", "grid": grid})
     return parts
 
 

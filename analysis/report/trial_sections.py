@@ -10,7 +10,7 @@ from analysis.formats import Cell, Grid, frame_grid
 from analysis.frames import SPEC, VERSIONS
 from analysis.published import dataset_title
 from analysis.results import Results
-from gd_ray.naming import field_title, varying_fields
+from gd_ray.naming import counted, field_title, varying_fields
 from gd_ray.spec import EXTERNAL_FIELDS
 
 _DRILLED = 200
@@ -40,7 +40,7 @@ def trial_context(results: Results) -> dict[str, Any]:
     ]
     frame = frame.astype(object).where(frame.notna(), None)
     return {
-        "trials": frame_grid(frame, f"All {len(frame)} trials") if len(frame) else None,
+        "trials": frame_grid(frame, f"All {counted(len(frame), 'trial')}") if len(frame) else None,
         "total_trials": len(frame),
         "drilled": len(shown),
         "drill_downs": drill_downs,

@@ -229,7 +229,7 @@ def test_other_streams_and_ratios_are_left_out_and_told(folder):
     (setting,) = settings(analysis.load(str(folder)))
     assert (setting.trials["method"] == "gd+ext").sum() == 3
     assert (setting.variants["method"] == "gd+ext").sum() == 5
-    assert any("2 trials with other values (ood_ratio 0, 0.5) are left out" in note for note in setting.notes)
+    assert any("left out of them: 2 trials with other values (ood_ratio 0, 0.5)" in note for note in setting.notes)
 
 
 def test_one_name_for_two_methods(folder):

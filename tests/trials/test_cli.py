@@ -52,6 +52,16 @@ def test_the_demo_ends_with_what_was_forgotten_the_report_and_what_to_try_next(t
     assert after.count("\n  gd-ray ") == 3
 
 
+def test_alone_it_says_in_a_few_lines_where_to_start():
+    done = gd_ray()
+    lines = done.stdout.splitlines()
+    assert done.returncode == 0
+    assert len(lines) < 25
+    assert sum(line.startswith("  gd-ray ") for line in lines) == 5
+    assert lines[-1] == "'gd-ray COMMAND --help' explains each of them, with examples."
+    assert gd_ray("plan", "--set", "seed=0", "smoke").returncode == 0  # the name may stand behind a setting
+
+
 def test_list_names_every_method():
     from gd_ray.methods import METHODS
 
@@ -103,6 +113,14 @@ def test_prepare_makes_a_stream_and_tells_about_it(tmp_path):
         (("plan", "smoke", "--plugin", "none.py"), "plugin 'none.py' cannot be read (No such file or directory)."),
         (("plan", "smoke", "--stream", "glyphs:60=x"), "no trial here has 'glyphs:60'; did you mean 'glyphs:600'?"),
         (("run", "smoke", "--data", "glyfs=x"), "--data glyfs=x: no trial here has 'glyfs'; did you mean 'glyphs'?"),
+        (("rum", "smoke"), "command 'rum' does not exist; did you mean 'run'?"),
+        (("run", "smoke", "--set", "seed=0", "1", "2"), "give several values with commas, --set seed=0,1,2."),
+        (("run", "--where", "seed=0", "1", "smoke"), "give several values with commas, --where seed=0,1,smoke."),
+        (("plan", "smoke", "--set", "seed=0-4"), "seed '0-4' is no value; give several with commas, seed=0,1,2,3,4."),
+        (("plan", "smoke", "--set", "ood_ratio=0.5 1"), "give several with commas, ood_ratio=0.5,1."),
+        (("plan", "smoke", "--where", "seed=0:99"), "give several with commas, seed=0,1,…,99."),
+        (("status", "--results", "nowhere"), "results 'nowhere' have no experiment"),
+        (("report", "--results=nowhere"), "results 'nowhere' is not a folder"),
         (("pack", "nowhere"), "results 'nowhere' have no finished trial"),
         (("convert", "nowhere", "new"), "results 'nowhere' have no finished trial of version 0.1"),
         (("run", "smoke", "--gpus", "inf"), "--gpus inf is more than any machine has; lower it."),

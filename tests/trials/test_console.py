@@ -65,7 +65,7 @@ def test_a_line_now_and_then_in_a_pipe_and_an_overview_on_a_terminal():
         time.sleep(2.5)
     lines = pipe.file.getvalue().splitlines()
     assert 1 <= len(lines) <= 3
-    assert "0 of 1 trials done" in lines[0]
+    assert "0 of 1 trial done" in lines[0]
     terminal = Console(file=io.StringIO(), force_terminal=True)
     running = state("running", 100, 50, Progress(stage=1, step="teacher", share=0.5, share_per_second=0.1))
     with live_view(lambda: [running], terminal):

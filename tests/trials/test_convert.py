@@ -68,7 +68,7 @@ def former(tmp_path):
 def test_finished_trials_have_their_values_under_new_ids(former):
     folder, specs = former
     old, new = str(folder / "old"), str(folder / "new")
-    assert convert_results(old, new) == 2
+    assert convert_results(old, new) == (2, 1)
     assert finished(new) == {spec.trial_id for spec in specs.values()}
     rows = read_rows(new, "trials")[0].to_pandas().set_index("old_trial_id")
     for old_id, spec in specs.items():
