@@ -15,14 +15,18 @@ import torch
 os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 
 
+def is_deterministic() -> bool:
+    """Whether GPUs use deterministic algorithms: yes, unless GD_RAY_DETERMINISTIC=0."""
+    return os.environ.get("GD_RAY_DETERMINISTIC", "1") != "0"
+
+
 def set_arithmetic(device: torch.device | str) -> None:
-    """Set IEEE float32 and, for a GPU, deterministic algorithms. GD_RAY_DETERMINISTIC=0 turns the latter off."""
+    """Set IEEE float32 and, for a GPU, deterministic algorithms."""
     _set_float32("ieee")
     if torch.device(device).type == "cuda":
-        deterministic = os.environ.get("GD_RAY_DETERMINISTIC", "1") != "0"
         torch.backends.cudnn.benchmark = False
-        torch.backends.cudnn.deterministic = deterministic
-        torch.use_deterministic_algorithms(deterministic)
+        torch.backends.cudnn.deterministic = is_deterministic()
+        torch.use_deterministic_algorithms(is_deterministic())
         # Nothing here reads memory that it has not written, so there is no need to fill it.
         torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
 

@@ -8,6 +8,7 @@ import torch
 
 from gd_ray.data.tasks import ClassIncrementalData
 from gd_ray.errors import UserError
+from gd_ray.hardware import check_gpu
 from gd_ray.learners import LEARNERS
 from gd_ray.spec import TrialSpec
 from gd_ray.wild.sampling import RANKINGS
@@ -87,12 +88,7 @@ def check_device(spec: TrialSpec, device: torch.device | str) -> None:
         return
     if asked.type != "cuda":
         raise UserError(f"unsupported device {str(device)!r}: use 'cpu' or 'cuda'.")
-    if not torch.cuda.is_available():
-        raise UserError(f"device {str(device)!r} needs a GPU, but this machine has no usable one; use 'cpu'.")
-    if asked.index is not None and asked.index >= torch.cuda.device_count():
-        raise UserError(
-            f"device {str(device)!r} does not exist: this machine has {torch.cuda.device_count()} GPUs, counted from 0."
-        )
+    check_gpu(device)
     if (override := os.environ.get("NVIDIA_TF32_OVERRIDE")) is not None:
         raise UserError(
             f"NVIDIA_TF32_OVERRIDE={override} overrides the precision of a trial: unset it and use precision."

@@ -1,5 +1,6 @@
-"""The hardware that computed a trial, for its row: results repeat bit for bit on one kind of it only."""
+"""The hardware that computes a trial: whether torch can use it, and its names, for results repeat on one kind only."""
 
+import os
 import platform
 import re
 import subprocess
@@ -9,18 +10,72 @@ from pathlib import Path
 
 import torch
 
+from gd_ray.arithmetic import is_deterministic
+from gd_ray.errors import UserError
+
+
+def granted_device() -> str:
+    """Return the device of a process of Ray: the GPU that it was granted, if any. Refuse one that torch cannot use.
+
+    GD_RAY_LOGICAL_GPUS=1, for tests, says that the cluster's GPUs exist in name only.
+    """
+    import ray
+
+    if not ray.get_gpu_ids() or os.environ.get("GD_RAY_LOGICAL_GPUS"):
+        return "cpu"
+    check_gpu("cuda")
+    return "cuda"
+
+
+def check_gpu(device: torch.device | str) -> None:
+    """Refuse a GPU that torch cannot use, or has no kernels for."""
+    if not torch.cuda.is_available():
+        raise UserError(
+            f"device {str(device)!r} needs a GPU, but torch {torch.__version__} can use none of {platform.node()} "
+            f"({_why_unavailable()}); use 'cpu' (--gpus 0), or a driver for CUDA {torch.version.cuda}."
+        )
+    index, number = torch.device(device).index, torch.cuda.device_count()
+    if index is not None and index >= number:
+        raise UserError(f"device {str(device)!r} does not exist: this machine has {number} GPUs, counted from 0.")
+    kind, built = torch.cuda.get_device_capability(device), torch.cuda.get_arch_list()
+    if not any(_runs_on(architecture, kind) for architecture in built):
+        raise UserError(
+            f"{torch.cuda.get_device_name(device)} of {platform.node()} is an sm_{kind[0]}{kind[1]}, for which torch "
+            f"{torch.__version__} has no kernels (only {', '.join(built)}); use --gpus 0, or a torch built for it."
+        )
+
+
+def _runs_on(architecture: str, kind: tuple[int, int]) -> bool:
+    """Whether kernels run on a GPU: binaries (sm_) within their major version, PTX (compute_) on every later one."""
+    form, _, number = architecture.partition("_")
+    digits = re.match(r"(\d+)(\d)", number)
+    if digits is None:
+        return False
+    built = int(digits[1]), int(digits[2])
+    return built <= kind and (form == "compute" or built[0] == kind[0])
+
+
+def _why_unavailable() -> str:
+    try:
+        torch.cuda.init()  # type: ignore[no-untyped-call]
+    except (RuntimeError, AssertionError) as error:
+        return str(error).partition(". ")[0].partition("\n")[0].rstrip(".")
+    return "it sees none"
+
 
 @lru_cache(maxsize=16)
-def describe(device: torch.device | str) -> dict[str, str | None]:
-    """Return the models and versions that a result may depend on; those of a GPU are None for a trial on a CPU."""
-    result: dict[str, str | None] = {"cpu": cpu_model(), "gpu": None, "driver": None, "cuda": None, "cudnn": None}
+def describe(device: torch.device | str, precision: str = "float32") -> dict[str, str | None]:
+    """Return the models, versions and arithmetic that a result may depend on; what is a GPU's is None on a CPU."""
+    arithmetic = {"float32": "IEEE float32", "tf32": "TF32 convolutions", "bfloat16": "bfloat16 autocast"}[precision]
+    result: dict[str, str | None] = {"cpu_model": cpu_model(), "gpu": None, "driver": None, "cuda": None, "cudnn": None}
     if torch.device(device).type == "cuda":
         found = torch.cuda.get_device_properties(device)
         result["gpu"] = f"{found.name}, {found.multi_processor_count} SMs, sm_{found.major}{found.minor}"
         result["driver"] = driver_version()
         result["cuda"] = torch.version.cuda
         result["cudnn"] = str(torch.backends.cudnn.version())  # type: ignore[no-untyped-call]
-    return result
+        arithmetic += ", deterministic" if is_deterministic() else ", not deterministic"
+    return result | {"arithmetic": arithmetic}
 
 
 def cpu_model() -> str:

@@ -22,9 +22,18 @@ _ARROW = {int: pa.int64(), float: pa.float64(), str: pa.string(), bool: pa.bool_
 
 
 def trial_table(
-    result: TrialResult, *, device: str, threads: int, revision: str | None, peak_memory: int | None
+    result: TrialResult,
+    *,
+    device: str,
+    threads: int,
+    revision: str | None,
+    peak_memory: int | None,
+    hardware: Mapping[str, str | None],
 ) -> pa.Table:
-    """Return the row of a finished trial: its whole spec, its metrics, and the machine, versions and images of it."""
+    """Return the row of a finished trial: its whole spec, its metrics, and the machine, versions and images of it.
+
+    `hardware` has a column for each part that the process described.
+    """
     last = result.stages[-1]
     row = {
         "trial_id": result.spec.trial_id,
@@ -37,6 +46,7 @@ def trial_table(
         **({} if peak_memory is None else {"peak_memory": peak_memory}),
         "device": device,
         "threads": threads,
+        **hardware,
         "host": platform.node(),
         "python": platform.python_version(),
         **{package: version(package) for package in ("torch", "ray", "numpy")},

@@ -77,9 +77,17 @@ def write_trial(
     threads: int,
     revision: str | None = None,
     peak_memory: int | None = None,
+    hardware: Mapping[str, str | None] | None = None,
 ) -> None:
     """Write the row of a trial, which marks it as finished."""
-    table = trial_table(result, device=device, threads=threads, revision=revision, peak_memory=peak_memory)
+    table = trial_table(
+        result,
+        device=device,
+        threads=threads,
+        revision=revision,
+        peak_memory=peak_memory,
+        hardware=hardware or {},
+    )
     with storage_errors(f"results of trial {result.spec.trial_id} cannot be written to {results!r}"):
         write_table(results, "trials", result.spec.trial_id, table)
 

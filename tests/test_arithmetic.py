@@ -10,7 +10,7 @@ import torch
 from gd_ray.arithmetic import float32_state, set_arithmetic, training_arithmetic
 from gd_ray.checks import check_device
 from gd_ray.errors import UserError
-from gd_ray.hardware import describe
+from gd_ray.hardware import check_gpu, describe, tf32_note
 from tests.helpers.tiny import tiny_spec
 
 IEEE = {
@@ -86,6 +86,7 @@ def test_tf32_is_refused_where_it_does_not_exist(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (7, 5))
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "Tesla T4")
+    monkeypatch.setattr(torch.cuda, "get_arch_list", lambda: ["sm_75"])
     with pytest.raises(UserError, match="Tesla T4 does not support tf32: use precision=float32"):
         check_device(spec, "cuda")
     monkeypatch.setenv("NVIDIA_TF32_OVERRIDE", "1")
@@ -94,6 +95,44 @@ def test_tf32_is_refused_where_it_does_not_exist(monkeypatch):
 
 
 def test_a_cpu_is_described():
-    found = describe("cpu")
-    assert found["cpu"]
+    found = describe("cpu", "bfloat16")
+    assert found["cpu_model"]
     assert found["gpu"] is None
+    assert found["arithmetic"] == "bfloat16 autocast"
+
+
+@pytest.mark.parametrize(
+    ("kind", "built", "runs"),
+    [
+        ((7, 0), ["sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120"], False),  # a V100
+        ((7, 5), ["sm_75", "sm_80"], True),
+        ((8, 9), ["sm_75", "sm_80", "sm_86"], True),  # binaries run within their major version
+        ((12, 1), ["sm_90", "sm_120"], True),
+        ((11, 0), ["sm_90", "sm_100"], False),
+        ((11, 0), ["sm_90", "compute_90"], True),
+        ((9, 0), ["sm_90a"], True),
+    ],
+)
+def test_a_gpu_without_kernels_is_refused(kind, built, runs, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: kind)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "Tesla V100")
+    monkeypatch.setattr(torch.cuda, "get_arch_list", lambda: built)
+    if runs:
+        check_gpu("cuda")
+        with pytest.raises(UserError, match="'cuda:1' does not exist: this machine has 1 GPUs"):
+            check_gpu("cuda:1")
+        return
+    with pytest.raises(UserError, match=f"Tesla V100 of .* is an sm_{kind[0]}{kind[1]}, for which torch .* no kernels"):
+        check_device(tiny_spec(), "cuda")
+
+
+def test_tf32_is_recommended_once_where_it_exists(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (8, 0))
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "NVIDIA A100")
+    assert tf32_note("float32", "cpu") is None
+    assert tf32_note("tf32", "cuda") is None
+    assert tf32_note("float32", "cuda").startswith("NVIDIA A100 computes precision=float32 in IEEE arithmetic")
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (7, 5))
+    assert tf32_note("float32", "cuda") is None

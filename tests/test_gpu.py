@@ -123,7 +123,8 @@ def masks_of(device):
 
 
 def test_the_row_of_a_trial_names_its_gpu():
-    found = describe("cuda")
+    found = describe("cuda", "float32")
+    assert found["arithmetic"] == "IEEE float32, deterministic"
     assert torch.cuda.get_device_name() in found["gpu"]
     assert None not in found.values()
 

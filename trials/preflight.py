@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gd_ray.errors import UserError
+from gd_ray.failures import innermost
 from gd_ray.fingerprint import Fingerprints
+from gd_ray.spec import TrialSpec
 from gd_ray.store import read_rows, write_class_names
 from trials.worker import Job
 
@@ -16,6 +18,8 @@ if TYPE_CHECKING:
     from gd_ray.data.dataset import LabelledData
     from gd_ray.wild.stream import WildStream
 
+_ANSWER_WITHIN_S = 60.0
+"""Time in which a machine must say whether torch can use its GPUs; most of it is the import of torch."""
 _NAMES = ("method", "plugin", "dataset", "train_per_class", "test_per_class", "stream")
 _COLUMNS = (*_NAMES, "data_digest", "stream_digest")
 
@@ -41,6 +45,50 @@ def check_jobs(jobs: Sequence[Job]) -> list[str]:
         notes |= {str(warning.message): None for warning in caught}
         _check_checkpoint(job, Fingerprints.of(spec, data[key], streams.get(spec.stream)), checkpoints)
     return [*notes, *(_check_finished(jobs, data, streams) if jobs else ())]
+
+
+def check_devices(nodes: Sequence[Mapping[str, float]], gpus: float, jobs: Sequence[Job]) -> list[str]:
+    """Refuse GPUs that torch cannot use, or devices without the precision of a trial; return notes for the user.
+
+    Each machine that has GPUs is asked once; one that does not answer, for its GPUs are busy, is checked by its trials.
+    """
+    import ray
+
+    from gd_ray.checks import check_device
+
+    precisions = list(dict.fromkeys(job.spec.precision for job in jobs))
+    if not gpus:
+        for precision in precisions:
+            check_device(TrialSpec(precision=precision), "cpu")
+        return []
+    machines = [name for node in nodes if node.get("GPU") for name in node if _is_address(name)]
+    task = ray.remote(num_cpus=0, num_gpus=0.01, max_retries=0)(_device_notes)
+    asked = [task.options(resources={name: 0.001}).remote(precisions) for name in machines]
+    answered, silent = ray.wait(asked, num_returns=len(asked), timeout=_ANSWER_WITHIN_S)
+    for one in silent:
+        ray.cancel(one, force=True)
+    try:
+        return list({note: None for notes in ray.get(answered) for note in notes})
+    except ray.exceptions.RayTaskError as error:
+        if isinstance(cause := innermost(error), UserError):
+            raise cause from None
+        raise
+
+
+def _is_address(resource: str) -> bool:
+    """Whether a resource of a node is the one that only this node has."""
+    return resource.startswith("node:") and not resource.startswith("node:__")
+
+
+def _device_notes(precisions: Sequence[str]) -> list[str]:
+    """Check the GPU of this process for each precision."""
+    from gd_ray.checks import check_device
+    from gd_ray.hardware import granted_device, tf32_note
+
+    device = granted_device()
+    for precision in precisions if device != "cpu" else ():
+        check_device(TrialSpec(precision=precision), device)
+    return [note for precision in precisions if (note := tf32_note(precision, device))]
 
 
 def _key(fields: Mapping[str, Any]) -> tuple[str, int | None, int | None]:

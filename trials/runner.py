@@ -5,10 +5,11 @@ import pickle
 import signal
 import threading
 import time
+import traceback
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -17,6 +18,7 @@ from uuid import uuid4
 from rich.console import Console
 
 from gd_ray.errors import UserError
+from gd_ray.failures import ExplainedError, explain, innermost, is_users, last_line
 from gd_ray.heartbeat import progress_file
 from gd_ray.naming import counted
 from gd_ray.plugins import load_plugins, loaded_plugins
@@ -30,7 +32,7 @@ from trials.claim import run_heartbeat
 from trials.console import live_view
 from trials.cost import shares_done, spec_cost, spec_work
 from trials.grid import unique
-from trials.preflight import check_jobs
+from trials.preflight import check_devices, check_jobs
 from trials.registry import DataLocations, Sizes
 from trials.resources import Cluster, TrialResources, parse_folders, resolve_resources
 from trials.worker import Job, run_job
@@ -43,6 +45,8 @@ class TrialFailure:
     spec: TrialSpec
     error: str
     log: str
+    refused: bool = False
+    """Another attempt would fail alike."""
 
 
 def run_experiment(
@@ -73,8 +77,8 @@ def run_experiment(
     resources = resolve_resources(cluster, nodes, windows, len(open_jobs))
     selection = _selection(name, storage, command, jobs)
     with _sigterm_as_interrupt(), run_heartbeat(progress_file(storage, selection.digest), run):
-        with console.status("reading data sets and streams"):
-            notes = check_jobs(open_jobs)
+        with console.status("checking devices, data sets and streams"):
+            notes = [*check_devices(nodes, resources.gpus, open_jobs), *check_jobs(open_jobs)]
         for note in notes:
             console.print(f"Note: {note}", markup=False, highlight=False, soft_wrap=True)
         write_selection(results, selection)
@@ -82,11 +86,21 @@ def run_experiment(
             clear_failure(results, job.spec.trial_id)  # it is waiting or running again
         with live_view(lambda: trial_states(results, [selection]), console):
             first = shared_first_models(open_jobs)
-            _tune(first, resolve_resources(cluster, nodes, (), len(first)), cluster, first_stage=True)
+            failed = _tune(first, resolve_resources(cluster, nodes, (), len(first)), cluster, first_stage=True)
+            refused = {failure.spec.first_model_id: failure for failure in failed if failure.refused}
+            failures = [
+                replace(refused[job.spec.first_model_id], spec=job.spec)
+                for job in open_jobs
+                if job.spec.first_model_id in refused and not job.saved
+            ]
+            for failure in failures:
+                write_failure(results, failure.spec.trial_id, failure.error, failure.log)
+            hopeless = {failure.spec.trial_id for failure in failures}
+            open_jobs = [job for job in open_jobs if job.spec.trial_id not in hopeless]
             # Trials that another run holds come last; else the longest first, to keep the whole cluster busy longest.
             work = {row["trial_id"]: row["work"] for row in selection.trials}
             order = sorted(open_jobs, key=lambda job: (job.progress.exists(), -work[job.spec.trial_id]))
-            return _tune(order, resources, cluster)
+            return [*failures, *_tune(order, resources, cluster)]
 
 
 @contextmanager
@@ -147,11 +161,15 @@ def _tune(
     ranks = {trial_id: rank for rank, trial_id in enumerate(by_id)}
     # Bytes, so that an actor can load the plugins before it unpickles what may need them.
     plugins, pickled = loaded_plugins(), {trial_id: pickle.dumps(job) for trial_id, job in by_id.items()}
-    threads = resources.threads
+    threads, folder = resources.threads, f"{jobs[0].storage}/tune"
+    name = f"{'first-models' if first_stage else 'trials'}-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
 
     def pool_of(config: dict[str, Any]) -> ScorerPool | None:
         scorers = resources.scorers_for(config["window"]) if config["method_external"] and not first_stage else 0
-        return ScorerPool(scorers=scorers, cpus=resources.scorer_cpus, gpus=resources.scorer_gpus) if scorers else None
+        if not scorers:
+            return None
+        cpus, gpus = resources.scorer_cpus, resources.scorer_gpus
+        return ScorerPool(scorers=scorers, cpus=cpus, gpus=gpus, trial_gpus=resources.gpus)
 
     def bundles(config: dict[str, Any]) -> tune.PlacementGroupFactory:
         pool = pool_of(config)
@@ -160,18 +178,34 @@ def _tune(
     def trial(config: dict[str, Any]) -> None:
         load_plugins(*plugins)
         job: Job = pickle.loads(pickled[config["trial_id"]])
-        run_job(job, threads, pool_of(config), lambda s: tune.report(_scalars(s)), first_stage_only=first_stage)
-        tune.report({"finished": 1})
+        try:
+            run_job(job, threads, pool_of(config), lambda s: tune.report(_scalars(s)), first_stage_only=first_stage)
+        except Exception as error:
+            text = explain(error, gpus=resources.gpus, batch=f"batches of {job.spec.batch_size} images in a trial")
+            if not is_users(innermost(error)):
+                raise ExplainedError(text) from error
+            log = Path(folder, name, job.spec.trial_id, "error.txt")
+            log.parent.mkdir(parents=True, exist_ok=True)
+            log.write_text(traceback.format_exc())
+            tune.report({"refused": text})  # rather than an error, which Tune would retry
+        else:
+            tune.report({"finished": 1})
 
     class FailureWriter(tune.Callback):
         """Stores a failure when it happens: the run may take days more, or be killed."""
 
         def on_trial_error(self, iteration: int, trials: Any, trial: Any, **info: Any) -> None:  # noqa: ARG002
-            with suppress(OSError, UserError):  # a full disk, say: Tune would end all other trials for it
-                lines = Path(trial.error_file).read_text().strip().splitlines()
-                write_failure(jobs[0].results, trial.config["trial_id"], lines[-1], f"{trial.path}/error.txt")
+            with suppress(OSError):
+                self._write(trial, last_line(Path(trial.error_file).read_text()))
 
-    wave = "first-models" if first_stage else "trials"
+        def on_trial_complete(self, iteration: int, trials: Any, trial: Any, **info: Any) -> None:  # noqa: ARG002
+            if "refused" in trial.last_result:
+                self._write(trial, trial.last_result["refused"])
+
+        def _write(self, trial: Any, error: str) -> None:
+            with suppress(OSError, UserError):  # a full disk, say: Tune would end all other trials for it
+                write_failure(jobs[0].results, trial.config["trial_id"], error, f"{trial.path}/error.txt")
+
     tuner = tune.Tuner(
         tune.with_resources(trial, bundles),
         param_space=tune.grid_search([{"trial_id": job.spec.trial_id, **job.spec.flat()} for job in jobs]),
@@ -181,8 +215,8 @@ def _tune(
             trial_dirname_creator=lambda trial: trial.config["trial_id"],
         ),
         run_config=tune.RunConfig(
-            name=f"{wave}-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}",
-            storage_path=f"{jobs[0].storage}/tune",
+            name=name,
+            storage_path=folder,
             verbose=0,
             failure_config=tune.FailureConfig(max_failures=cluster.retries),
             callbacks=[
@@ -193,15 +227,13 @@ def _tune(
     )
     grid = tuner.fit()
     ended = [grid[k] for k in range(len(grid))]
-    failures = [
-        TrialFailure(
-            by_id[result.config["trial_id"]].spec,
-            str(result.error).strip().splitlines()[-1],
-            f"{result.path}/error.txt",
-        )
-        for result in ended
-        if result.error is not None and result.config is not None
-    ]
+    failures = []
+    for result in ended:
+        refused = (result.metrics or {}).get("refused")
+        if result.config is not None and (refused or result.error is not None):
+            error = refused or last_line(str(result.error))
+            spec = by_id[result.config["trial_id"]].spec
+            failures.append(TrialFailure(spec, error, f"{result.path}/error.txt", refused=bool(refused)))
     if len(failures) + sum("finished" in (result.metrics or {}) for result in ended) < len(jobs):
         raise KeyboardInterrupt  # Tune swallows it after stopping its trials
     return failures

@@ -84,18 +84,16 @@ def _run(
     job: Job, threads: int, pool: "ScorerPool | None", on_result: OnResult, reporter: ProgressReporter, only_first: bool
 ) -> None:
     revision = git_revision()  # before most modules are imported: later commits are not what this process runs
-    import ray
     import torch
 
     from gd_ray.checkpoint import Checkpoint
-    from gd_ray.hardware import peak_memory
+    from gd_ray.hardware import describe, granted_device, peak_memory
     from gd_ray.trial import run_trial
     from gd_ray.wild.ray_scoring import ray_scorer
     from gd_ray.wild.scoring import score_in_process
 
     torch.set_num_threads(threads)
-    device = "cuda" if ray.get_gpu_ids() and torch.cuda.is_available() else "cpu"
-    spec = job.spec
+    device, spec = granted_device(), job.spec
     data = job.locations.load_data(spec.dataset, spec.train_per_class, spec.test_per_class)
     stream = job.locations.open_stream(spec.stream) if spec.method.external else None
     for path in (job.first_model, job.checkpoint):
@@ -136,7 +134,14 @@ def _run(
     )
     if not only_first:
         write_stages(job.results, spec, result.stages)
-        peak = peak_memory(device)
-        write_trial(job.results, result, device=device, threads=threads, revision=revision, peak_memory=peak)
+        write_trial(
+            job.results,
+            result,
+            device=device,
+            threads=threads,
+            revision=revision,
+            peak_memory=peak_memory(device),
+            hardware=describe(device, spec.precision),
+        )
         clear_failure(job.results, spec.trial_id)
         job.checkpoint.unlink(missing_ok=True)

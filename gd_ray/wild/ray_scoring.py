@@ -15,6 +15,7 @@ from typing import Any
 from uuid import uuid4
 
 from gd_ray.errors import UserError
+from gd_ray.failures import ExplainedError, explain, innermost, is_users
 from gd_ray.malloc import keep_freed_memory
 from gd_ray.plugins import Plugin, load_plugins, loaded_plugins
 from gd_ray.wild.sampling import Candidates, merge_candidates
@@ -28,6 +29,8 @@ class ScorerPool:
     scorers: int = 1
     cpus: float = 1.0
     gpus: float = 0.0
+    trial_gpus: float = 0.0
+    """Share of a GPU that the trial holds with its scorers."""
     units: int = 2
     """Row groups given to a scorer at a time."""
     restarts: int = 3
@@ -62,12 +65,8 @@ def ray_scorer(pool: ScorerPool) -> Scorer:
         )
         try:
             for row in dataset.iter_rows():
-                if row["died"]:
-                    raise RuntimeError(
-                        f"{row['died']} scorers of the stream died, killed or out of memory perhaps; Ray's logs say why"
-                    )
                 if row["error"]:
-                    raise UserError(row["error"])
+                    raise (UserError if row["users"] else ExplainedError)(row["error"])
                 parts.append(pickle.loads(row["candidates"]))
                 on_images(row["images"])
                 if len(parts) > 8:  # keep memory flat however long the window is
@@ -87,31 +86,53 @@ def _count_start(starts: Path) -> int:
 
 
 class _Scorer:
-    """An actor that holds the previous model and turns units into candidates."""
+    """An actor that holds the previous model and turns units into candidates.
+
+    An error becomes a row, because Ray Data hides the original exception, and starts an actor that fails anew.
+    """
 
     def __init__(self, shipped: Any, plugins: tuple[Plugin, ...], pool: ScorerPool, starts: Path) -> None:
+        self.pool, self.failure = pool, dict[str, list[Any]]()
+        died = _count_start(starts) - pool.scorers
+        if died > pool.restarts:  # one more would die as well
+            self.failure = {
+                "error": [
+                    f"{died} scorers of the stream died: their processes exited, killed or out of memory perhaps; "
+                    f"Ray's logs say why"
+                ]
+            }
+            return
+        try:
+            self.job = self._load(shipped, plugins)
+        except Exception as error:
+            self.failure = self._explained(error)
+
+    def _load(self, shipped: Any, plugins: tuple[Plugin, ...]) -> ScoringJob:
         import ray
         import torch
 
-        died = _count_start(starts) - pool.scorers
-        self.died = died if died > pool.restarts else 0
-        if self.died:  # one more would die as well
-            return
+        from gd_ray.hardware import granted_device
+
         keep_freed_memory()
         load_plugins(*plugins)
-        torch.set_num_threads(max(1, int(pool.cpus)))
+        torch.set_num_threads(max(1, int(self.pool.cpus)))
         job: ScoringJob = pickle.loads(ray.get(shipped))
-        device = "cuda" if ray.get_gpu_ids() and torch.cuda.is_available() else "cpu"
-        self.job = replace(job, model=job.model.to(device))
+        return replace(job, model=job.model.to(granted_device()))
+
+    def _explained(self, error: Exception) -> dict[str, list[Any]]:
+        from gd_ray.evaluation import BATCH
+
+        text = explain(error, gpus=self.pool.trial_gpus, batch=f"{BATCH} images of the stream in a scorer")
+        return {"error": [text], "users": [is_users(innermost(error))]}
 
     def __call__(self, rows: dict[str, Any]) -> dict[str, list[Any]]:
-        """Score the units of a row. Return user errors as a row, because Ray Data hides the original exception."""
-        result: dict[str, list[Any]] = {"candidates": [b""], "images": [0], "error": [""], "died": [self.died]}
-        if self.died:
-            return result
+        """Score the units of a row."""
+        result: dict[str, list[Any]] = {"candidates": [b""], "images": [0], "error": [""], "users": [False]}
+        if self.failure:
+            return result | self.failure
         try:
             units = [unit for packed in rows["unit"] for unit in pickle.loads(packed)]
             found = reduce(merge_candidates, map(self.job.score_unit, units))
-        except UserError as error:
-            return result | {"error": [str(error)]}
+        except Exception as error:
+            return result | self._explained(error)
         return result | {"candidates": [pickle.dumps(found)], "images": [sum(map(len, units))]}

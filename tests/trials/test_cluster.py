@@ -17,8 +17,9 @@ NODE = {"num_cpus": 1, "num_gpus": 1, "object_store_memory": 100 << 20}
 
 
 @pytest.fixture
-def nodes():
+def nodes(monkeypatch):
     """Three nodes; the driver is connected to the first."""
+    monkeypatch.setenv("GD_RAY_LOGICAL_GPUS", "1")
     import ray
     from ray.cluster_utils import Cluster
 

@@ -3,8 +3,12 @@
 from collections import Counter
 
 import pytest
+from rich.console import Console
 
+from gd_ray.errors import UserError
+from trials.experiments import small_spec
 from trials.resources import Cluster, resolve_resources
+from trials.runner import run_experiment
 
 
 @pytest.fixture(scope="module")
@@ -63,3 +67,10 @@ def test_first_models_trials_and_their_scorers_spread_over_the_gpus(ray):
         assert held(found) == pytest.approx(dict.fromkeys(held(found), 1))
         assert len(held(found)) == 4  # none idles, none holds more than it has
         assert all(scorers == [gpu] for gpu, _, scorers in found)  # on the GPU of their trial
+
+
+def test_a_granted_gpu_that_torch_cannot_use_ends_the_run_in_a_sentence(ray, tmp_path):
+    """Without the switch of the other tests, this Ray's GPUs pass for real ones."""
+    cluster = Cluster(storage=str(tmp_path / "storage"))
+    with pytest.raises(UserError, match=r"^device 'cuda' needs a GPU, but torch .* can use none of .*; use 'cpu'"):
+        run_experiment("mine", [small_spec("gd", 0)], str(tmp_path / "results"), cluster, Console(quiet=True))

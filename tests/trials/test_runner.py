@@ -30,7 +30,7 @@ from trials.runner import run_experiment, shared_first_models
 from trials.worker import Job
 
 # What may differ between two runs of a trial: times, and where it ran.
-VARIABLE = ("seconds", "host", "device", "threads", "git_revision", "python", "torch", "ray", "numpy")
+VARIABLE = ("seconds", "host", "device", "threads", "git_revision", "python", "torch", "ray", "numpy", "cpu_model")
 
 
 def tiny(method, seed=0, **changes):
@@ -85,7 +85,7 @@ def finished_run(ray, tmp_path_factory):
     specs = [*(tiny(method) for method in ("baseline", "gd", "gd+ext")), tiny("gd+ext", seed=1)]
     broken = tiny("lwf", learning_rate=1e30)
     with watched(ray) as seen:
-        failures = run("mine", [*specs, broken], folder, retries=0, tensorboard=True, keep_models="all")
+        failures = run("mine", [*specs, broken], folder, retries=2, tensorboard=True, keep_models="all")
     return folder, specs, broken, failures, seen
 
 
@@ -107,7 +107,8 @@ def test_a_failed_trial_stops_no_other_and_is_told_in_one_line(finished_run):
     assert [failure.spec.trial_id for failure in failures] == [broken.trial_id]
     assert "The teacher loss of stage 1 is not finite in its term 'cls'; lower learning_rate 1e+30" in failures[0].error
     assert "\n" not in failures[0].error
-    assert Path(failures[0].log).exists()
+    assert "Traceback" in Path(failures[0].log).read_text()
+    assert not Path(failures[0].log).with_name("error.pkl").exists()  # no error for Tune, which would retry it
     states = {state.trial_id: state for state in trial_states(str(folder / "results"))}
     assert {states[spec.trial_id].state for spec in specs} == {"done"}
     assert states[broken.trial_id].state == "failed"
@@ -325,6 +326,7 @@ def test_bad_options_are_told_before_any_trial(ray, tmp_path):
 
     cases = [
         ({"gpus": 1}, tiny("gd"), "--gpus 1 needs a GPU, but Ray found none"),
+        ({}, tiny("gd", precision="tf32"), "precision tf32 needs a GPU from Ampere on, not a CPU"),
         ({"cpus": 64}, tiny("gd"), "--cpus 64 is more than the 2 of the largest machine"),
         (
             {"cpus": 2, "scorers": 1},
@@ -347,6 +349,15 @@ def test_bad_options_are_told_before_any_trial(ray, tmp_path):
         run_experiment("bad", [tiny("gd")], str(blocked), Cluster(), Console(quiet=True))
 
 
+OUT_OF_MEMORY = """
+@LEARNERS.register("oom")
+class OutOfMemory(Learner):
+    def train(self, stage, previous):
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+
+
+register_method(Method(name="wa-oom", title="Out of memory", learner="oom"))
+"""
 PLUGIN = Path(__file__).parents[1] / "helpers" / "plugin_example.py"
 
 
@@ -377,9 +388,10 @@ def test_a_plugin_runs_in_every_process_of_a_run(tmp_path):
     assert set(samples["score_kind"]) == {"margin"}
     assert "2 of them finished already" in start().stdout
 
-    (tmp_path / "mine.py").write_text(text + "# changed\n")
-    changed = start("--set", "seed=2")
-    assert changed.returncode == 0, changed.stderr
+    (tmp_path / "mine.py").write_text(text + OUT_OF_MEMORY)
+    changed = start("--set", "seed=2", "--set", "method=wa-margin,wa-oom", "--retries", "0")
+    assert changed.returncode == 1, changed.stderr
+    assert "GPU ran out of memory for batches of 8 images in a trial with 0 of it; raise --gpus" in changed.stdout
     assert "Note: results" in changed.stdout
     assert "have trials of method 'wa-margin' made with plugin" in changed.stdout
     for content, says in (

@@ -13,6 +13,7 @@ import torch
 
 from gd_ray.data.glyphs import STATISTICS
 from gd_ray.errors import UserError
+from gd_ray.failures import ExplainedError
 from gd_ray.networks.classifier import new_classifier
 from gd_ray.ray_utils import map_in_process, map_with_ray
 from gd_ray.seeding import Purpose, generator
@@ -165,7 +166,17 @@ def test_a_killed_scorer_is_replaced_and_the_samples_stay(stream, previous, tmp_
     assert same(sampled(previous, stream, score_in_process), found)
 
 
-def test_a_scorer_that_always_dies_ends_the_stage(stream, previous, tmp_path):
+@pytest.mark.parametrize(
+    ("deadly", "error"),
+    [
+        (lambda: os._exit(1), "2 scorers of the stream died: their processes exited"),
+        (
+            lambda: (_ for _ in ()).throw(torch.OutOfMemoryError("CUDA out of memory")),
+            "GPU ran out of memory for 256 images of the stream in a scorer with 0.5 of it; raise --gpus",
+        ),
+    ],
+)
+def test_a_scorer_that_always_fails_ends_the_stage(stream, previous, tmp_path, deadly, error):
     class Deadly:
         side = 32
 
@@ -180,11 +191,11 @@ def test_a_scorer_that_always_dies_ends_the_stage(stream, previous, tmp_path):
 
         def load(self, unit):
             (self.seen / str(os.getpid())).touch()
-            os._exit(1)
+            deadly()
 
         def read(self, positions):
             return self.stream.read(positions)
 
-    with pytest.raises(RuntimeError, match="2 scorers of the stream died"):
-        sampled(previous, Deadly(stream, tmp_path), ray_scorer(ScorerPool(scorers=1, restarts=1)))
-    assert len(list(tmp_path.iterdir())) == 2
+    with pytest.raises(ExplainedError, match=error):
+        sampled(previous, Deadly(stream, tmp_path), ray_scorer(ScorerPool(scorers=1, restarts=1, trial_gpus=0.5)))
+    assert len(list(tmp_path.iterdir())) == (2 if "exited" in error else 1)

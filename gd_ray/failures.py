@@ -1,0 +1,53 @@
+"""Why something failed, in the one line that a user sees."""
+
+from gd_ray.errors import Unreachable, UserError
+
+
+class ExplainedError(RuntimeError):
+    """A failure of which the text is the line that a user sees."""
+
+
+def innermost(error: BaseException) -> BaseException:
+    """Return the error that caused the others, through Ray's wrappers; a sentence for the user needs no cause."""
+    while True:
+        cause = getattr(error, "cause", None)  # of Ray's errors, which are of their cause's class as well
+        if cause is None and not isinstance(error, UserError | ExplainedError):
+            cause = error.__cause__
+        if not isinstance(cause, BaseException):
+            return error
+        error = cause
+
+
+def is_users(error: BaseException) -> bool:
+    """Whether another attempt would fail alike; storage may answer again."""
+    return isinstance(error, UserError) and not isinstance(error, Unreachable)
+
+
+def explain(error: BaseException, *, gpus: float = 0.0, batch: str = "its batches") -> str:
+    """Return the innermost cause of an error in one line.
+
+    `gpus` is the share of a GPU that the failed process had, `batch` what it computed at a time and where.
+    """
+    cause = innermost(error)
+    lines = [line.strip() for line in str(cause).splitlines() if line.strip()]
+    if isinstance(cause, UserError | ExplainedError) and lines:
+        return lines[0]
+    if _is_gpu_memory(cause):
+        change = "lower batch_size, or end other programs on it"
+        if gpus < 0.75:
+            change = "raise --gpus, so that fewer trials share one, or lower batch_size"
+        return f"the GPU ran out of memory for {batch} with {gpus:g} of it; {change}."
+    return ": ".join([type(cause).__name__, *lines[:1]])
+
+
+def _is_gpu_memory(error: BaseException) -> bool:
+    """Whether a GPU, or one of its libraries, could not allocate memory."""
+    text = str(error)
+    named = type(error).__module__.startswith("torch") and type(error).__name__ == "OutOfMemoryError"
+    return named or "CUDA out of memory" in text or "CUDA error: out of memory" in text or "STATUS_ALLOC_FAILED" in text
+
+
+def last_line(text: str) -> str:
+    """Return the line of a traceback that names its error, without the name of an explained one."""
+    lines = text.strip().splitlines()
+    return lines[-1].removeprefix(f"{__name__}.{ExplainedError.__name__}: ") if lines else ""
