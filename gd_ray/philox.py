@@ -1,11 +1,11 @@
 """Dropout masks on a GPU from stateless random numbers.
 
 A CUDA generator gives each thread a sequence of its own, so its numbers depend on how many threads the GPU runs. Here
-word i of update u is a function of (seed, u, i) alone: equal on GPUs of every size, and on a CPU.
+word i of update u is a function of (seed, u, i) alone: equal on GPUs of every size, and on a CPU. torch has such
+numbers only in a module that it calls experimental: the bounds of its version matter, and a test has a table of them.
 """
 
 import torch
-import torch.func._random as stateless
 from torch import Tensor
 
 
@@ -16,6 +16,9 @@ class PhiloxDropout:
     """
 
     def __init__(self, seed: int, device: torch.device | str) -> None:
+        import torch.func._random as stateless  # here, for trials on CPUs need not have it
+
+        self._stateless = stateless
         self._key = stateless.key(seed, device=torch.device(device))
         self._update = torch.zeros(1, dtype=torch.int64, device=device)
         self._update_key = self._key
@@ -27,7 +30,7 @@ class PhiloxDropout:
         """Start the draws of the next update."""
         self._used, self._masks = 0, {}
         self._update.add_(1)
-        self._update_key = stateless.fold_in(self._key, self._update.view(torch.uint64))
+        self._update_key = self._stateless.fold_in(self._key, self._update.view(torch.uint64))
         self._draw()
 
     def mask(self, elements: int, threshold: int, dtype: torch.dtype) -> Tensor:
@@ -45,4 +48,4 @@ class PhiloxDropout:
 
     def _draw(self) -> None:
         if len(self._words):
-            stateless.randint_(self._update_key, self._words, low=None, high=None)
+            self._stateless.randint_(self._update_key, self._words, low=None, high=None)

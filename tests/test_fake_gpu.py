@@ -1,5 +1,6 @@
 """The path of a GPU on a machine without one: fake CUDA tensors, watched for all that would be wrong or slow there."""
 
+import threading
 from unittest import mock
 
 import numpy as np
@@ -13,17 +14,28 @@ from gd_ray.conventions import convention_named
 from gd_ray.cuda_graph import GraphedStep
 from gd_ray.data import augmentation
 from gd_ray.data.pixels import Statistics
-from gd_ray.evaluation import evaluate
 from gd_ray.learners.distillation import Distillation
 from gd_ray.methods import METHODS
 from gd_ray.networks import classifier
+from gd_ray.networks.classifier import Classifier
 from gd_ray.objective import DistillationLoss, TeacherLoss
 from gd_ray.philox import PhiloxDropout
 from gd_ray.wild.sampling import plan_sampling
 from gd_ray.wild.scoring import ScoringJob
 from gd_ray.wild.stream import MemoryStream, Window
 from tests.helpers.fake_gpu import GpuDefectError, fake_gpu
-from tests.helpers.fake_training import STATISTICS, fake_stage, small_spec, train_on_fake_gpu
+from tests.helpers.fake_training import (
+    ALL,
+    CURRENT,
+    LABELLED,
+    STATISTICS,
+    fake_stage,
+    small_spec,
+    train_on_fake_gpu,
+    waits_of_evaluation,
+    waits_of_scoring,
+    watched_updates,
+)
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a real GPU")
 
@@ -36,19 +48,27 @@ def short_warm_up(monkeypatch):
     monkeypatch.setattr("gd_ray.cuda_graph.WARM_UP", 1)
 
 
-READ_VALUES = ("icarl", "bic")
-"""Learners that herd or fit a bias after the training: that needs values, which fake tensors have not."""
-
-
-@pytest.mark.parametrize("method", [name for name, method in METHODS.items() if method.learner not in READ_VALUES])
-def test_every_method_trains_without_a_wait_and_is_recorded(method):
+@pytest.mark.parametrize("name", METHODS)
+def test_every_method_trains_scores_and_tests_without_needless_waits(name):
+    method = METHODS[name]
     # Each training has two updates or more, also a teacher that learns from the current task alone.
-    few = METHODS[method].balancing == "balanced set" or not METHODS[method].external
-    epochs = 1 / 600 if METHODS[method].confidence else 1 / 200
-    watch, trainings = train_on_fake_gpu(small_spec(method, epoch_factor=epochs, fine_tune_factor=60 if few else 10))
-    assert trainings
-    assert watch.graphs >= len(trainings)
-    assert watch.replays >= watch.graphs
+    few = method.balancing == "balanced set" or not method.external
+    sizes, changes = (CURRENT, LABELLED, ALL), {"epoch_factor": 1 / 600 if method.confidence else 1 / 200}
+    if method.learner == "bic":  # it holds a tenth of its exemplars out, at least one of each class
+        sizes, changes = (32, 132, 192), {"coreset_size": 200, "epoch_factor": 1 / 600}
+    spec = small_spec(name, fine_tune_factor=60 if few else 10, **changes)
+    with fake_stage(spec, sizes) as (watch, learner, stage, previous):
+        with watched_updates(watch) as trainings:
+            model = learner.train(stage, previous)
+        assert trainings
+        assert watch.graphs >= len(trainings)
+        assert watch.replays >= watch.graphs
+        learner.select_coreset(stage, model)
+        if method.external:
+            waits, units = waits_of_scoring(watch, spec, model)
+            assert waits == ["a tensor leaves the GPU"] * len(units)
+        own_scores = type(model).scores is not Classifier.scores  # then its head is tested as well
+        assert waits_of_evaluation(watch, model) == ["a tensor leaves the GPU"] * (1 + own_scores)
 
 
 @pytest.mark.parametrize("method", ["gd+ext", "dr"])
@@ -68,25 +88,34 @@ def test_an_update_keeps_below_its_ceiling_of_kernels():
     assert all(updates[1]["_philox_randint_"] == 1 for updates in trainings)  # one draw for all dropouts
 
 
-def test_scoring_copies_a_unit_once_and_waits_once():
-    with fake_stage(small_spec()) as (watch, _, stage, previous):
-        stream = MemoryStream(np.zeros((600, 32, 32, 3), np.uint8), block=600)
-        spec = stage.spec
+def test_a_unit_is_copied_once_and_the_next_one_read_meanwhile(monkeypatch):
+    reads, real_select = [threading.Event() for _ in range(4)], ScoringJob.select
+
+    class Noted(MemoryStream):
+        def load(self, unit):
+            reads[unit.group].set()
+            return super().load(unit)
+
+    def select(job, unit, images):
+        assert reads[min(unit.group + 1, 3)].wait(10)
+        return real_select(job, unit, images)
+
+    monkeypatch.setattr(ScoringJob, "select", select)
+    spec = small_spec()
+    with fake_stage(spec) as (watch, _, _, previous):
+        stream = Noted(np.zeros((4 * 300, 32, 32, 3), np.uint8), block=300)
         plan = plan_sampling(spec.method, convention_named("paper"), size=20, ood_ratio=0.5, num_classes=10)
-        job = ScoringJob(previous, STATISTICS, stream, Window(0, 600, 600), plan)
+        job = ScoringJob(previous, STATISTICS, stream, Window(0, 1200, 1200), plan)
         units = job.units()
-        watch.waits.clear()
-        for unit in units:
-            job.score_unit(unit)
-        assert [what for what, _ in watch.waits] == ["a tensor leaves the GPU"] * len(units)
-
-
-def test_evaluation_waits_for_its_counts_alone():
-    with fake_stage(small_spec()) as (watch, _, _, previous):
-        watch.waits.clear()
-        images = torch.empty(600, 32, 32, 3, dtype=torch.uint8)
-        evaluate(previous, images, np.zeros(600, np.int64), STATISTICS, (previous.num_classes,))
-        assert [what for what, _ in watch.waits] == ["a tensor leaves the GPU"]
+        watch.log.clear()
+        list(job.score_units(units))
+        copies = [
+            out
+            for name, _, tensors, out in watch.log
+            if name == "_to_copy" and tensors[0].device.type == "cpu" and tensors[0].dim() == 4
+        ]
+    assert [unit.group for unit in units] == [0, 1, 2, 3]
+    assert len(copies) == 4
 
 
 # Twelve defects, planted one at a time; each must be found. The first seven raise errors of fake tensors or waits.

@@ -9,7 +9,7 @@ from torch import Tensor
 from gd_ray.errors import UserError
 from gd_ray.learner import IntArray, Learner, Stage
 from gd_ray.learners.distillation import train_teacher
-from gd_ray.networks.classifier import Classifier
+from gd_ray.networks.classifier import Classifier, as_reference
 from gd_ray.networks.dropout import DropoutRng
 from gd_ray.spec import TrialSpec
 from gd_ray.steps import StageSizes, Step, teacher_step
@@ -27,7 +27,8 @@ class ConsolidationLoss:
     """The mean squared distance to the specialists' centred logits. It holds P and C and looks at no label."""
 
     def __init__(self, previous: Classifier, current: Classifier, *, bfloat16: bool) -> None:
-        self.previous, self.current, self.bfloat16 = previous.eval(), current.eval(), bfloat16
+        self.previous, self.current = (as_reference(model, bfloat16=bfloat16) for model in (previous, current))
+        self.bfloat16 = bfloat16
 
     def __call__(
         self,

@@ -16,7 +16,7 @@ from gd_ray.learner import IntArray, Learner, Stage
 from gd_ray.learners.distillation import train_teacher
 from gd_ray.learners.wa import ReplayLoss
 from gd_ray.losses import EXTERNAL, masked_mean
-from gd_ray.networks.classifier import Classifier, expand_head, new_classifier
+from gd_ray.networks.classifier import Classifier, as_reference, expand_head, new_classifier
 from gd_ray.networks.dropout import DropoutRng
 from gd_ray.networks.nearest_mean import NearestMeanClassifier
 from gd_ray.spec import TrialSpec
@@ -43,7 +43,8 @@ class SigmoidLoss:
     """`sigmoid_terms` on a batch. It holds the reference P, which the first stage has not."""
 
     def __init__(self, previous: Classifier | None, *, bfloat16: bool) -> None:
-        self.previous, self.bfloat16 = None if previous is None else previous.eval(), bfloat16
+        self.previous = None if previous is None else as_reference(previous, bfloat16=bfloat16)
+        self.bfloat16 = bfloat16
 
     def __call__(self, network: Classifier, inputs: Tensor, labels: Tensor, dropout: DropoutRng) -> dict[str, Tensor]:
         with torch.no_grad():

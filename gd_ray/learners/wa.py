@@ -5,7 +5,7 @@ from torch import Tensor, nn
 
 from gd_ray.learner import Learner, Stage
 from gd_ray.losses import EXTERNAL, classification, distillation, masked_mean, softmax_with_temperature
-from gd_ray.networks.classifier import Classifier, expand_head
+from gd_ray.networks.classifier import Classifier, as_reference, expand_head
 from gd_ray.networks.dropout import DropoutRng
 
 
@@ -25,7 +25,8 @@ class ReplayLoss:
     """`replay_terms` on a batch. It holds the reference P."""
 
     def __init__(self, previous: Classifier, temperature: float, *, bfloat16: bool) -> None:
-        self.previous, self.temperature, self.bfloat16 = previous.eval(), temperature, bfloat16
+        self.previous = as_reference(previous, bfloat16=bfloat16)
+        self.temperature, self.bfloat16 = temperature, bfloat16
 
     def __call__(self, network: Classifier, inputs: Tensor, labels: Tensor, dropout: DropoutRng) -> dict[str, Tensor]:
         with torch.no_grad():

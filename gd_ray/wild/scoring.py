@@ -1,6 +1,7 @@
 """Scores a window of the stream with the previous model, in this process."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import reduce
 
@@ -10,6 +11,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
+from gd_ray.data.augmentation import to_device
 from gd_ray.data.pixels import Statistics
 from gd_ray.evaluation import in_batches
 from gd_ray.networks.classifier import Classifier
@@ -33,19 +35,33 @@ class ScoringJob:
         """Return what is read and scored together, in the order of the window."""
         return self.stream.units(self.window, self.plan.skipped)
 
-    def score_unit(self, unit: Unit) -> Candidates:
-        """Read, score and select one unit."""
-        images = self.stream.load(unit)
+    def score_units(self, units: Sequence[Unit]) -> Iterator[Candidates]:
+        """Read, score and select one unit after another; while a GPU computes, the next unit is read."""
+        if self.model.device.type != "cuda" or len(units) < 2:
+            yield from (self.select(unit, self.stream.load(unit)) for unit in units)
+            return
+        with ThreadPoolExecutor(1) as reader:
+            following = reader.submit(self.stream.load, units[0])
+            for unit, after in zip(units, [*units[1:], None], strict=True):
+                images = following.result()
+                if after is not None:
+                    following = reader.submit(self.stream.load, after)
+                yield self.select(unit, images)
+
+    def select(self, unit: Unit, images: NDArray[np.uint8]) -> Candidates:
+        """Score the images of a unit and keep its candidates."""
         if not self.plan.needs_features and self.means is None:
             logits = in_batches(self.model.logits, self.model, images, self.statistics)
             return candidates(self.plan, unit.offsets, Outputs(_array(logits)))
-        means = torch.from_numpy(np.empty((0, 0)) if self.means is None else self.means).to(self.model.head.weight)
+        head = self.model.head
+        known = torch.from_numpy(np.empty((0, 0)) if self.means is None else self.means)
+        means = to_device(known.to(head.weight.dtype), head.weight.device)
 
         def logits_features_and_cosines(inputs: Tensor) -> Tensor:
             # Cosines too in batches of one size, so that they do not depend on how the work was cut.
             features = self.model.features(inputs)
             cosines = [] if self.means is None else [F.normalize(features, dim=1) @ means.T]
-            return torch.cat([self.model.head(features), features, *cosines], dim=1)
+            return torch.cat([head(features), features, *cosines], dim=1)
 
         computed = _array(in_batches(logits_features_and_cosines, self.model, images, self.statistics))
         rest = computed.shape[1] - self.model.num_classes - len(means)
@@ -63,10 +79,11 @@ Scorer = Callable[[ScoringJob, Callable[[int], None]], Candidates]
 
 def score_in_process(job: ScoringJob, on_images: Callable[[int], None]) -> Candidates:
     """Score one unit after another."""
+    units = job.units()
 
-    def score(unit: Unit) -> Candidates:
-        result = job.score_unit(unit)
-        on_images(len(unit))
-        return result
+    def score() -> Iterator[Candidates]:
+        for unit, found in zip(units, job.score_units(units), strict=True):
+            on_images(len(unit))
+            yield found
 
-    return reduce(merge_candidates, map(score, job.units()))
+    return reduce(merge_candidates, score())

@@ -66,7 +66,9 @@ class Watch(TorchDispatchMode):
                 return result
         name = func._schema.name.split("::")[-1]
         tensors = [t for t in tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor)]
-        if tensors and not any(isinstance(t, FakeTensor) for t in tensors) and name in ("detach", "clone", "alias"):
+        real = tensors and not any(isinstance(t, FakeTensor) for t in tensors)
+        to_cpu = name == "_to_copy" and torch.device(kwargs.get("device") or "cpu").type == "cpu"
+        if real and (to_cpu or name in ("detach", "clone", "alias")):
             with unset_fake_temporarily():  # a value that came from the GPU
                 return func(*args, **kwargs)
         on_gpu = any(t.device.type == "cuda" for t in tensors)
