@@ -105,6 +105,11 @@ def check_environment(address: str | None) -> None:
         )
 
 
+def switches() -> dict[str, str]:
+    """Return the variables that change how this program computes, for processes on other machines."""
+    return {name: value for name, value in os.environ.items() if name.startswith("GD_RAY_")}
+
+
 def bind_to_trial() -> None:
     """Keep Ray Data's actors inside the current placement group.
 

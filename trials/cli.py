@@ -135,7 +135,7 @@ def _run(trials: Trials, cluster: Cluster, show: "Callable[[str, str], Table]") 
 
 def plan(
     trials: tyro.conf.OmitArgPrefixes[Trials],
-    at_once: int = os.cpu_count() or 1,
+    at_once: int | None = None,
     images_per_second: float | None = None,
     measure: tyro.conf.FlagCreatePairsOff[bool] = False,
     data: tyro.conf.UseAppendAction[tuple[str, ...]] = (),
@@ -145,10 +145,10 @@ def plan(
 
     Args:
         trials: Which trials.
-        at_once: Trials that will run at the same time.
+        at_once: Trials that will run at the same time; one per CPU, or with --measure per GPU, without it.
         images_per_second: Forward passes of one trial's network per second; without it, as in trials that are
             finished already.
-        measure: Measure them now, with one thread of this machine.
+        measure: Measure them now, on a GPU of this machine or with one thread.
         data: Folder of a data set, as name=folder; data/NAME without it; may be repeated.
         stream: Folder of a prepared stream, as name=folder; streams/NAME without it; may be repeated.
     """

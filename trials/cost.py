@@ -1,6 +1,7 @@
 """What trials cost, from their specs alone: images of every step of every stage, and `gd-ray plan`."""
 
 import math
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -142,7 +143,7 @@ def print_plan(
     specs: list[TrialSpec],
     results: str,
     locations: DataLocations,
-    at_once: int = 1,
+    at_once: int | None = None,
     images_per_second: float | None = None,
     *,
     measure: bool = False,
@@ -150,7 +151,7 @@ def print_plan(
     """Print what the trials of an experiment that are not finished cost, and if a speed is known, the time."""
     from trials.console import duration
 
-    if at_once < 1:
+    if at_once is not None and at_once < 1:
         raise UserError(f"--at-once {at_once} must be at least 1.")
     if images_per_second is not None and not 0 < images_per_second < math.inf:
         raise UserError(f"--images-per-second {images_per_second} must be a number above 0.")
@@ -169,14 +170,16 @@ def print_plan(
     if not left:
         return
     network, rate, source = left[0].network, images_per_second, "as given"
+    devices = os.cpu_count() or 1
     if rate is None and measure:
-        rate, source = measure_rate(network), "measured just now with one thread of this machine"
+        rate, source, devices = measure_rate(network, left[0].precision)
     elif rate is None:
         rate, source = _recorded_rate([spec for spec in specs if spec.trial_id in done], network, results, locations)
     if rate is None:
         counts = (f"{amount(round(total_work(cost)))} of {name}" for name, cost in by_network.items())
         console.print(f"Forward passes: {', '.join(counts)}. --measure times them on this machine.")
         return
+    at_once = at_once or devices
     # Counting takes two seconds, mostly imports, and one network needs no comparison.
     weights = {name: multiply_adds(name) / multiply_adds(network) for name in by_network} if len(by_network) > 1 else {}
     work = sum(total_work(cost) * weights.get(name, 1.0) for name, cost in by_network.items())
@@ -201,21 +204,35 @@ def _recorded_rate(
     return work / seconds if seconds else None, f"as in {counted(len(rows), 'finished trial')}"
 
 
-def measure_rate(network: str, seconds: float = 0.3) -> float:
-    """Measure forward passes per second with one thread on this machine."""
+def measure_rate(network: str, precision: str = "float32", seconds: float = 0.3) -> tuple[float, str, int]:
+    """Measure forward passes per second on a GPU or with one thread; return also how, and of how many devices."""
     import torch
 
+    from gd_ray.arithmetic import training_arithmetic
     from gd_ray.malloc import keep_freed_memory
     from gd_ray.networks.classifier import new_classifier
 
     keep_freed_memory()
     torch.set_num_threads(1)
-    model = new_classifier(network, 0.0, 10, torch.Generator().manual_seed(0)).eval()
-    batch = torch.zeros(64, 3, 32, 32).contiguous(memory_format=torch.channels_last)
-    with torch.inference_mode():
-        model(batch)
+    on_gpu = torch.cuda.is_available()
+    device = torch.device("cuda" if on_gpu else "cpu")
+    model = new_classifier(network, 0.0, 10, torch.Generator().manual_seed(0)).eval().to(device)
+    batch = torch.zeros(128 if on_gpu else 64, 3, 32, 32, device=device).contiguous(memory_format=torch.channels_last)
+
+    def passes(number: int) -> int:
+        for _ in range(number):
+            model.logits(batch, bfloat16=on_gpu and precision == "bfloat16")
+        if on_gpu:
+            torch.cuda.synchronize()
+        return number * len(batch)
+
+    with torch.inference_mode(), training_arithmetic(precision if on_gpu else "float32", device):
+        passes(10 if on_gpu else 1)
         images, started = 0, perf_counter()
         while perf_counter() - started < seconds:
-            model(batch)
-            images += len(batch)
-        return images / (perf_counter() - started)
+            images += passes(10 if on_gpu else 1)
+        rate = images / (perf_counter() - started)
+    if on_gpu:
+        name = torch.cuda.get_device_name()
+        return rate, f"measured just now on {name} in {precision}", torch.cuda.device_count()
+    return rate, "measured just now with one thread of this machine", os.cpu_count() or 1

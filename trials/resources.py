@@ -21,7 +21,23 @@ KeepModels = Literal["last", "all", "none"]
 
 @dataclass(frozen=True, kw_only=True)
 class Cluster:
-    """Where trials run and the resources of each."""
+    """Where trials run and the resources of each.
+
+    GPUs: Ray finds them. A trial uses one, or a share: a whole GPU while there are as many GPUs as trials, then halves,
+    then quarters; --gpus sets the share, --gpus 0 trains on CPUs. A GPU that torch cannot use ends the run.
+
+    Sharing: a share is a promise, not a limit; processes on one GPU divide its time and memory (about 1 GB a trial,
+    computed, not measured). 'nvidia-cuda-mps-control -d', started on each machine before 'ray start', lets their
+    kernels run side by side; then a fault of one may end the others, which --retries covers. A scorer holds a hundredth
+    of its trial's GPU, for the trial waits while it works. 'make bench-gpu' measures what sharing gains.
+
+    Precision: --set precision=float32 is IEEE arithmetic on every device; tf32 (from Ampere on) and bfloat16 are
+    faster, with ids of their own. Scoring and testing are always IEEE float32. NVIDIA_TF32_OVERRIDE must be unset.
+
+    Determinism: the same trial is meant to give the same bytes on one kind of GPU. GD_RAY_DETERMINISTIC=0 allows faster
+    algorithms that do not repeat; GD_RAY_CUDA_GRAPH=0 launches kernels one by one. Rows of results name GPU, driver,
+    cuDNN and arithmetic.
+    """
 
     address: str | None = None
     """Of a running Ray cluster, such as 'auto' or host:6379. Without it, the cluster that RAY_ADDRESS names, or a Ray

@@ -22,7 +22,7 @@ from gd_ray.failures import ExplainedError, explain, innermost, is_users, last_l
 from gd_ray.heartbeat import progress_file
 from gd_ray.naming import counted
 from gd_ray.plugins import load_plugins, loaded_plugins
-from gd_ray.ray_utils import connect
+from gd_ray.ray_utils import connect, switches
 from gd_ray.rows import column_name
 from gd_ray.spec import TrialSpec
 from gd_ray.storage import check_writable
@@ -161,6 +161,7 @@ def _tune(
     ranks = {trial_id: rank for rank, trial_id in enumerate(by_id)}
     # Bytes, so that an actor can load the plugins before it unpickles what may need them.
     plugins, pickled = loaded_plugins(), {trial_id: pickle.dumps(job) for trial_id, job in by_id.items()}
+    variables = switches()
     threads, folder = resources.threads, f"{jobs[0].storage}/tune"
     name = f"{'first-models' if first_stage else 'trials'}-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
 
@@ -169,13 +170,15 @@ def _tune(
         if not scorers:
             return None
         cpus, gpus = resources.scorer_cpus, resources.scorer_gpus
-        return ScorerPool(scorers=scorers, cpus=cpus, gpus=gpus, trial_gpus=resources.gpus)
+        units = 8 if gpus else 2  # a GPU waits for the first unit of each batch of them
+        return ScorerPool(scorers=scorers, cpus=cpus, gpus=gpus, trial_gpus=resources.gpus, units=units)
 
     def bundles(config: dict[str, Any]) -> tune.PlacementGroupFactory:
         pool = pool_of(config)
         return tune.PlacementGroupFactory(resources.bundles(ranks[config["trial_id"]], pool.scorers if pool else 0))
 
     def trial(config: dict[str, Any]) -> None:
+        os.environ.update(variables)
         load_plugins(*plugins)
         job: Job = pickle.loads(pickled[config["trial_id"]])
         try:

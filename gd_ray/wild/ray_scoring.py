@@ -5,6 +5,7 @@ never enter the object store, and only candidates leave a scorer.
 """
 
 import copy
+import os
 import pickle
 import tempfile
 from collections.abc import Callable
@@ -44,7 +45,7 @@ def ray_scorer(pool: ScorerPool) -> Scorer:
         import ray
         import ray.data
 
-        from gd_ray.ray_utils import bind_to_trial, start_ray
+        from gd_ray.ray_utils import bind_to_trial, start_ray, switches
 
         start_ray()
         bind_to_trial()
@@ -57,7 +58,7 @@ def ray_scorer(pool: ScorerPool) -> Scorer:
         parts: list[Candidates] = []
         dataset = ray.data.from_items(rows, override_num_blocks=len(rows)).map_batches(
             _Scorer,
-            fn_constructor_args=(shipped, loaded_plugins(), pool, starts),
+            fn_constructor_args=(shipped, loaded_plugins(), pool, starts, switches()),
             batch_size=1,
             compute=ray.data.ActorPoolStrategy(size=min(pool.scorers, len(rows))),
             num_cpus=pool.cpus,
@@ -91,7 +92,10 @@ class _Scorer:
     An error becomes a row, because Ray Data hides the original exception, and starts an actor that fails anew.
     """
 
-    def __init__(self, shipped: Any, plugins: tuple[Plugin, ...], pool: ScorerPool, starts: Path) -> None:
+    def __init__(
+        self, shipped: Any, plugins: tuple[Plugin, ...], pool: ScorerPool, starts: Path, variables: dict[str, str]
+    ) -> None:
+        os.environ.update(variables)
         self.pool, self.failure = pool, dict[str, list[Any]]()
         died = _count_start(starts) - pool.scorers
         if died > pool.restarts:  # one more would die as well
@@ -132,7 +136,7 @@ class _Scorer:
             return result | self.failure
         try:
             units = [unit for packed in rows["unit"] for unit in pickle.loads(packed)]
-            found = reduce(merge_candidates, map(self.job.score_unit, units))
+            found = reduce(merge_candidates, self.job.score_units(units))
         except Exception as error:
             return result | self._explained(error)
         return result | {"candidates": [pickle.dumps(found)], "images": [sum(map(len, units))]}
