@@ -1,23 +1,38 @@
 """The same trials on a GPU; skipped where there is none."""
 
+import pickle
 import warnings
 
 import numpy as np
 import pytest
 import torch
+from rich.console import Console
 
+from gd_ray.arithmetic import set_arithmetic
+from gd_ray.checks import check_device
+from gd_ray.conventions import convention_named
 from gd_ray.cuda_graph import WARM_UP, GraphedStep
 from gd_ray.data.augmentation import TrainingBatches, augment, sample_augmentation
 from gd_ray.data.pixels import Statistics
+from gd_ray.errors import UserError
 from gd_ray.evaluation import in_batches
+from gd_ray.failures import explain
 from gd_ray.hardware import describe
 from gd_ray.learners.distillation import Distillation
 from gd_ray.networks.classifier import new_classifier
 from gd_ray.philox import PhiloxDropout
+from gd_ray.spec import PRECISIONS
+from gd_ray.store import read_rows
 from gd_ray.trial import run_trial
-from gd_ray.wild.scoring import score_in_process
+from gd_ray.wild.sampling import plan_sampling
+from gd_ray.wild.scoring import ScoringJob, score_in_process
+from gd_ray.wild.stream import Window
 from tests.helpers.stages import make_stage
 from tests.helpers.tiny import tiny_spec
+from trials.cost import measure_rate
+from trials.experiments import small_spec
+from trials.resources import Cluster
+from trials.runner import run_experiment
 
 pytestmark = [
     pytest.mark.gpu,
@@ -32,6 +47,15 @@ def numbers(seed=0):
 
 def images(count):
     return torch.randint(0, 256, (count, 32, 32, 3), dtype=torch.uint8, generator=numbers())
+
+
+@pytest.fixture(params=PRECISIONS)
+def precision(request):
+    try:
+        check_device(tiny_spec(precision=request.param), "cuda")
+    except UserError as error:
+        pytest.skip(str(error))
+    return request.param
 
 
 def batches_of(device):
@@ -96,7 +120,6 @@ def weights_of(spec, data, stream):
     return kept[-1].weights
 
 
-@pytest.mark.parametrize("precision", ["float32", "tf32", "bfloat16"])
 def test_a_graph_gives_the_bytes_of_the_eager_loop_and_a_trial_repeats(precision, tiny_data, tiny_stream, monkeypatch):
     spec = tiny_spec(precision=precision, epoch_factor=0.05)
     with warnings.catch_warnings():
@@ -129,7 +152,72 @@ def test_the_row_of_a_trial_names_its_gpu():
     assert None not in found.values()
 
 
-@pytest.mark.parametrize("precision", ["float32", "tf32", "bfloat16"])
+@pytest.mark.parametrize("method", ["icarl+ext", "bic", "wa+ext", "dmc"])
+def test_other_learners_on_a_gpu(method, tiny_data, tiny_stream):
+    spec = tiny_spec(method=method, coreset_size=20)
+    result = run_trial(spec, tiny_data, tiny_stream, device="cuda")
+    assert len(result.stages) == spec.num_tasks
+    assert all(np.isfinite(list(stage.losses.values())).all() for stage in result.stages)
+
+
+def test_units_that_are_read_ahead_give_the_candidates_of_one_after_another(tiny_stream):
+    spec = tiny_spec(method="gd+ext")
+    plan = plan_sampling(spec.method, convention_named("paper"), size=20, ood_ratio=0.5, num_classes=4)
+    model = new_classifier("wrn-10-1", 0.0, 4, numbers()).cuda().eval()
+    window = Window(0, len(tiny_stream), len(tiny_stream))
+    job = ScoringJob(model, STATISTICS, tiny_stream, window, plan)
+    units = job.units()
+    assert len(units) > 2
+    for ahead, unit in zip(job.score_units(units), units, strict=True):
+        assert pickle.dumps(ahead) == pickle.dumps(job.select(unit, tiny_stream.load(unit)))
+
+
+def test_determinism_has_a_switch(monkeypatch):
+    set_arithmetic("cuda")
+    assert torch.are_deterministic_algorithms_enabled()
+    monkeypatch.setenv("GD_RAY_DETERMINISTIC", "0")
+    set_arithmetic("cuda")
+    assert not torch.are_deterministic_algorithms_enabled()
+    monkeypatch.undo()
+    set_arithmetic("cuda")
+    assert torch.backends.cudnn.deterministic
+
+
+def test_memory_that_is_not_there_is_named():
+    with pytest.raises(torch.OutOfMemoryError) as error:
+        torch.empty(1 << 50, dtype=torch.uint8, device="cuda")
+    assert explain(error.value, gpus=0.5, batch="batches of 8 images in a trial").startswith(
+        "the GPU ran out of memory for batches of 8 images in a trial with 0.5 of it; raise --gpus"
+    )
+
+
+def test_plan_measures_the_gpu():
+    rate, source, devices = measure_rate("wrn-10-1", seconds=0.1)
+    assert rate > 0
+    assert torch.cuda.get_device_name() in source
+    assert devices == torch.cuda.device_count()
+
+
+def test_a_run_on_ray_uses_the_gpu_and_its_rows_name_it(tmp_path):
+    """Two trials with a scorer each on the GPUs of this machine, whole or shared; float32 prints what tf32 saves."""
+    import ray
+
+    small = {"num_classes": 6, "task_size": 2, "train_per_class": 8, "test_per_class": 4, "coreset_size": 8}
+    size = {"stream": "glyphs:600", "window": 200, "batch_size": 8, "epoch_factor": 0.01}
+    specs = [small_spec("gd+ext", seed, **small, **size) for seed in range(2)]
+    printed = Console(record=True, width=300)
+    ray.shutdown()
+    try:
+        cluster = Cluster(storage=str(tmp_path / "storage"), scorers=1)
+        assert run_experiment("mine", specs, str(tmp_path / "results"), cluster, printed) == []
+    finally:
+        ray.shutdown()
+    rows = read_rows(str(tmp_path / "results"), "trials")[0].to_pylist()
+    assert [row["device"] for row in rows] == ["cuda"] * 2
+    assert all(torch.cuda.get_device_name() in row["gpu"] for row in rows)
+    assert ("precision=tf32 takes" in printed.export_text()) == (torch.cuda.get_device_capability()[0] >= 8)
+
+
 @pytest.mark.parametrize("method", ["gd+ext", "e2e", "oracle"])
 def test_a_whole_trial_on_a_gpu(method, precision, tiny_data, tiny_stream):
     spec = tiny_spec(method=method, precision=precision)

@@ -11,6 +11,7 @@ import pytest
 from gd_ray import store
 from gd_ray.errors import UserError
 from gd_ray.fingerprint import Fingerprints
+from gd_ray.hardware import describe
 from gd_ray.heartbeat import Progress, progress_file, this_host
 from gd_ray.rows import git_revision
 from gd_ray.storage import join, open_atomic, sibling, write_atomic
@@ -53,6 +54,18 @@ def write(folder, result, seed=None, **changes):
 def results(result, tmp_path):
     write(tmp_path, result)
     return tmp_path
+
+
+def test_rows_name_the_hardware_and_older_rows_without_it_still_load(result, results):
+    newer = replace(result, spec=replace(result.spec, seed=7))
+    hardware = describe("cpu", newer.spec.precision)
+    write_trial(str(results), newer, device="cpu", threads=1, hardware=hardware)
+    rows = {row["seed"]: row for row in read_rows(str(results), "trials")[0].to_pylist()}
+    assert {name: rows[7][name] for name in hardware} == hardware
+    assert hardware["arithmetic"] == "IEEE float32"
+    assert all(rows[result.spec.seed].get(name) is None for name in hardware)
+    pack(str(results))
+    assert read_rows(str(results), "trials")[0].num_rows == 2
 
 
 def test_pandas_reads_every_kind_and_the_metrics_can_be_computed_again(result, results):

@@ -112,11 +112,15 @@ class TrialResources:
         """Return the number of scorers of a trial with windows of that many images."""
         return self.scorers if self.scorers is not None else int(window >= _POOL_PAYS)
 
+    def share(self, rank: int) -> float:
+        """Return the share of a GPU for the trial of that rank, with its scorers."""
+        return self.gpus * (1 + (rank < self.doubled))
+
     def bundles(self, rank: int, scorers: int) -> list[dict[str, float]]:
         """Return what the trial of that rank reserves for itself, and for each of its scorers."""
         # A trial waits while its scorers work, and may then hold less than a CPU; one without scorers never waits.
         cpus = self.cpus if scorers or self.gpus else max(self.cpus, self.threads)
-        gpus = self.gpus * (1 + (rank < self.doubled)) - (0 if self.beside else scorers * self.scorer_gpus)
+        gpus = self.share(rank) - (0 if self.beside else scorers * self.scorer_gpus)
         return [_bundle(cpus, gpus), *[_bundle(self.scorer_cpus, self.scorer_gpus)] * scorers]
 
 

@@ -165,13 +165,16 @@ def _tune(
     threads, folder = resources.threads, f"{jobs[0].storage}/tune"
     name = f"{'first-models' if first_stage else 'trials'}-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
 
+    def share_of(config: dict[str, Any]) -> float:
+        return resources.share(ranks[config["trial_id"]])
+
     def pool_of(config: dict[str, Any]) -> ScorerPool | None:
         scorers = resources.scorers_for(config["window"]) if config["method_external"] and not first_stage else 0
         if not scorers:
             return None
         cpus, gpus = resources.scorer_cpus, resources.scorer_gpus
         units = 8 if gpus else 2  # a GPU waits for the first unit of each batch of them
-        return ScorerPool(scorers=scorers, cpus=cpus, gpus=gpus, trial_gpus=resources.gpus, units=units)
+        return ScorerPool(scorers=scorers, cpus=cpus, gpus=gpus, trial_gpus=share_of(config), units=units)
 
     def bundles(config: dict[str, Any]) -> tune.PlacementGroupFactory:
         pool = pool_of(config)
@@ -184,7 +187,7 @@ def _tune(
         try:
             run_job(job, threads, pool_of(config), lambda s: tune.report(_scalars(s)), first_stage_only=first_stage)
         except Exception as error:
-            text = explain(error, gpus=resources.gpus, batch=f"batches of {job.spec.batch_size} images in a trial")
+            text = explain(error, gpus=share_of(config), batch=f"batches of {job.spec.batch_size} images in a trial")
             if not is_users(innermost(error)):
                 raise ExplainedError(text) from error
             log = Path(folder, name, job.spec.trial_id, "error.txt")

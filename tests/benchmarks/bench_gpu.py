@@ -1,14 +1,18 @@
 """Updates per second of gd+ext on a GPU by 1, 2 and 4 processes, eager and as a CUDA graph, in every precision.
 
-Beside each rate is what the data sheet of an A100 allows by roofline (computed, not measured), and whether MPS serves
-the processes: start `nvidia-cuda-mps-control -d` and run again for the other half of the comparison. Then images per
-second of scoring. Without a GPU the same table is printed at a tiny size on the CPU, and the kernels of an update as
-the fake GPU counts them. Run it on a quiet machine: make bench-gpu.
+Beside each rate are two rooflines: of this device, from the bandwidth and the products per second that the same run
+measures, and of an A100 by its data sheet. Where a GPU is shared, everything is measured again under an MPS of its own.
+Then images per second of scoring. Without a GPU the same table is printed at a tiny size on the CPU, and the kernels of
+an update as the fake GPU counts them. Run it on a quiet machine: make bench-gpu.
 """
 
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from time import perf_counter
 
@@ -69,23 +73,71 @@ def in_processes(number: int, precision: str, graph: bool) -> float:
     return sum(float(process.communicate()[0].split()[-1]) for process in running)
 
 
-def roofline(precision: str) -> float:
-    """Return updates per second of an A100 by its data sheet: M forward and backward, P and C forward."""
+def peaks(precision: str) -> dict[str, float]:
+    """Measure products of large matrices and copies of a large tensor: what this device can do at most."""
+    side, copied = (8192, 1 << 28) if ON_GPU else (512, 1 << 22)
+    dtype = torch.bfloat16 if precision == "bfloat16" else torch.float32
+    a = torch.ones(side, side, dtype=dtype, device=DEVICE)
+    source = torch.empty(copied, dtype=torch.uint8, device=DEVICE)
+    target = torch.empty_like(source)
+    torch.backends.cuda.matmul.fp32_precision = "tf32" if precision == "tf32" else "ieee"
+    try:
+        products = 2 * side**3 / fastest(lambda: torch.mm(a, a))
+    finally:
+        torch.backends.cuda.matmul.fp32_precision = "ieee"
+    return {precision: products, "bytes/s": 2 * copied / fastest(lambda: target.copy_(source))}
+
+
+def fastest(work: Callable[[], object]) -> float:
+    times = []
+    for _ in range(5):
+        started = perf_counter()
+        work()
+        if ON_GPU:
+            torch.cuda.synchronize()
+        times.append(perf_counter() - started)
+    return min(times)
+
+
+def roofline(precision: str, device: dict[str, float]) -> float:
+    """Return the updates per second that a device allows: M forward and backward, P and C forward."""
     operations, moved = counted(
         new_classifier(NETWORK, 0.3, 20, torch.Generator()), 2 if precision == "bfloat16" else 4
     )
-    return min(A100[precision] / (10 * operations), A100["bytes/s"] / (5 * moved)) / BATCH
+    return min(device[precision] / (10 * operations), device["bytes/s"] / (5 * moved)) / BATCH
+
+
+@contextmanager
+def mps() -> Iterator[None]:
+    """Serve the processes of a GPU by an MPS of our own."""
+    with tempfile.TemporaryDirectory() as folder:
+        variables = {"CUDA_MPS_PIPE_DIRECTORY": folder, "CUDA_MPS_LOG_DIRECTORY": folder}
+        os.environ.update(variables)
+        subprocess.run(["nvidia-cuda-mps-control", "-d"], check=True)
+        try:
+            yield
+        finally:
+            subprocess.run(["nvidia-cuda-mps-control"], input="quit\n", text=True, check=False)
+            for name in variables:
+                del os.environ[name]
 
 
 def show_updates() -> None:
     where = torch.cuda.get_device_name() if ON_GPU else "a CPU at a tiny size: says nothing about a GPU"
-    mps = "with MPS" if Path("/tmp/nvidia-mps/control").exists() else "without MPS"
-    print(f"updates of M per second, all processes together, on {where}; {mps}")
-    print(f"{'precision':10} {'processes':>9} {'eager':>9} {'graph':>9}   A100 by roofline")
-    for precision in ("float32", "tf32", "bfloat16") if ON_GPU else ("float32", "bfloat16"):
-        for number in (1, 2, 4):
-            rates = [in_processes(number, precision, graph) for graph in (False, True)]
-            print(f"{precision:10} {number:9} {rates[0]:9.1f} {rates[1]:9.1f}   {roofline(precision):,.0f}")
+    print(f"updates of M per second, all processes together, on {where}")
+    print(f"{'precision':10} {'MPS':3} {'processes':>9} {'eager':>9} {'graph':>9}  roofline here, A100 by data sheet")
+    has_mps = ON_GPU and shutil.which("nvidia-cuda-mps-control") is not None
+    for precision in ("float32", "tf32", "bfloat16"):
+        if precision == "tf32" and not (ON_GPU and torch.cuda.get_device_capability()[0] >= 8):
+            print(f"{precision:10} not on this device")
+            continue
+        limits = f"{roofline(precision, peaks(precision)):,.0f}, {roofline(precision, A100):,.0f}"
+        for shared, number in [(False, 1), (False, 2), (False, 4), *([(True, 2), (True, 4)] if has_mps else [])]:
+            with mps() if shared else nullcontext():
+                rates = [in_processes(number, precision, graph) for graph in (False, True)]
+            print(f"{precision:10} {'yes' if shared else 'no':3} {number:9} {rates[0]:9.1f} {rates[1]:9.1f}  {limits}")
+    if not has_mps:
+        print("without MPS alone: nvidia-cuda-mps-control is not here")
 
 
 def show_scoring() -> None:
