@@ -70,6 +70,12 @@ def ordered(methods: Iterable[str]) -> list[str]:
     return [name for name in METHODS if name in names] + sorted(names - set(METHODS))
 
 
+def task_text(trials: pd.DataFrame, size: int) -> str:
+    """Name the tasks of trials of one setting: their size, and that of a first task of its own."""
+    first = int(trials["first_task_size"].iloc[0])
+    return f"task size {size} after a first of {first}" if first else f"task size {size}"
+
+
 def uses_external(trials: pd.DataFrame) -> "pd.Series[bool]":
     """Return which trials learn with external data; an unknown method counts as one that does not."""
     return trials["method_external"].fillna(False).astype(bool)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pandas as pd
 
+from analysis.aggregate import task_text
 from analysis.published import TRIALS, dataset_title
 from analysis.tables import Table, metric_title
 
@@ -77,7 +78,7 @@ def _grid(table: Table, frame: pd.DataFrame, dataset: str) -> Grid:
             for key in keys:
                 row += _cells(cells.get((method, *key)), with_n=not same_n, with_printed=key in with_printed)
             rows.append(tuple(row))
-    place = dataset_title(dataset) + (f", task size {keys[0][0]}" if one_size else "")
+    place = dataset_title(dataset) + (f", {task_text(table.setting.trials, keys[0][0])}" if one_size else "")
     n = f", n = {frame['n'].iloc[0]}" if same_n else ""
     return Grid(f"{table.layout.title} ({place}), in %, mean ± standard deviation{n}", tuple(header), tuple(rows))
 

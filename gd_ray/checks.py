@@ -56,7 +56,8 @@ def _check_stream(spec: TrialSpec, data: ClassIncrementalData, stream: Stream | 
             f"stream {spec.stream!r} has images of {stream.side}x{stream.side}, but dataset {spec.dataset!r} of "
             f"{data.side}x{data.side}; prepare one of them again with --side."
         )
-    task_counts = np.bincount(data.train_labels[data.train_labels >= 0] // spec.task_size)
+    tasks = range(1, spec.num_tasks + 1)
+    task_counts = np.array([len(data.indices_of_tasks(task, task, spec.task_sizes)) for task in tasks])
     earlier = np.cumsum(task_counts) - task_counts
     exemplars = earlier if spec.method.replay_all else np.minimum(earlier, spec.coreset_size)
     labelled = int((task_counts + exemplars).max())

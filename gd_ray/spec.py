@@ -20,6 +20,7 @@ from gd_ray.schedule import Training
 _WHOLE = {
     "seed": 0,
     "task_size": 1,
+    "first_task_size": 0,
     "num_classes": 2,
     "train_per_class": 1,
     "test_per_class": 1,
@@ -58,6 +59,8 @@ class TrialSpec:
     """Fixes everything random: class order, initial weights, batches, augmentation, dropout, coreset, sampling."""
     task_size: int = 10
     """Classes per task."""
+    first_task_size: int = 0
+    """Classes of the first task, where it is larger or smaller than the others; 0 for task_size."""
     dataset: str = "cifar100"
     num_classes: int = 100
     """Classes to learn in all: the first of the seed's class order."""
@@ -114,16 +117,29 @@ class TrialSpec:
         for name in ("dataset", "stream"):
             if not isinstance(getattr(self, name), str) or not getattr(self, name):
                 raise UserError(f"{name} {getattr(self, name)!r} must be a name, such as {name}='glyphs'.")
-        if self.task_size >= self.num_classes or self.num_classes % self.task_size:
-            raise UserError(
-                f"task_size {self.task_size} does not cut num_classes {self.num_classes} into two or more equal tasks; "
-                f"choose one of {', '.join(map(str, _divisors(self.num_classes)))}."
-            )
+        self._check_tasks()
         if self.method.balancing == "balanced set" and not self.coreset_size:
             raise UserError(
                 f"coreset_size 0 leaves method {self.method.name!r} no balanced set to fine-tune on; raise it."
             )
         self._check_plugin()
+
+    def _check_tasks(self) -> None:
+        """Refuse tasks that do not add up to all classes; a first task of the others' size is not named."""
+        if self.first_task_size == self.task_size:
+            object.__setattr__(self, "first_task_size", 0)
+        classes, first, size = self.num_classes, self.first_task_size, self.task_size
+        if first and (first >= classes or (classes - first) % size):
+            fitting = [str(number) for number in range(classes % size or size, classes, size)]
+            raise UserError(
+                f"first_task_size {first} does not leave whole tasks of task_size {size} of num_classes {classes}; "
+                f"choose {'one of ' + ', '.join(fitting) if fitting else 'a smaller task_size'}."
+            )
+        if not first and (size >= classes or classes % size):
+            raise UserError(
+                f"task_size {size} does not cut num_classes {classes} into two or more equal tasks; "
+                f"choose one of {', '.join(map(str, _divisors(classes)))}."
+            )
 
     def _check_plugin(self) -> None:
         """Record the plugin that this trial needs; refuse a digest that is not the loaded plugin's."""
@@ -148,11 +164,12 @@ class TrialSpec:
 
     @property
     def num_tasks(self) -> int:
-        return self.num_classes // self.task_size
+        return len(self.task_sizes)
 
     @property
     def task_sizes(self) -> tuple[int, ...]:
-        return (self.task_size,) * self.num_tasks
+        first = self.first_task_size or self.task_size
+        return (first, *(self.task_size,) * ((self.num_classes - first) // self.task_size))
 
     def factor_of(self, training: Training) -> float:
         """What multiplies the paper's epochs of a training."""

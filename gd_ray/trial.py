@@ -70,8 +70,8 @@ def run_trial(
 
     for number in range(len(results) + 1, last + 1):  # Algorithm 1
         log, started = StageLog(), perf_counter()
-        current = images.indices_of_tasks(number, number, spec.task_size)
-        exemplars = images.indices_of_tasks(1, number - 1, spec.task_size) if spec.method.replay_all else coreset
+        current = images.indices_of_tasks(number, number, spec.task_sizes)
+        exemplars = images.indices_of_tasks(1, number - 1, spec.task_sizes) if spec.method.replay_all else coreset
         labelled = np.concatenate([current, np.sort(exemplars)])
         external = sample_external_set(  # Algorithm 2
             spec,
@@ -88,7 +88,7 @@ def run_trial(
 
         stage = _stage(spec, number, images, current, exemplars, external, device, on_progress, log)
         if model is None and spec.method.shares_first_model:  # M_1 = C_1
-            model = train_teacher(stage, learner.new_model(spec.task_size, stage.init_rng()).to(device))
+            model = train_teacher(stage, learner.new_model(stage.num_new, stage.init_rng()).to(device))
         else:
             model = learner.train(stage, model)
         coreset = labelled[learner.select_coreset(stage, model)]

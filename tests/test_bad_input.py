@@ -34,6 +34,13 @@ def sentence(error: pytest.ExceptionInfo[UserError]) -> str:
         ("task_size", 7, "task_size 7 does not cut num_classes 100"),
         ("task_size", 100, "task_size 100 does not cut"),
         ("task_size", 0, "task_size 0 must be a whole number"),
+        (
+            "first_task_size",
+            45,
+            "first_task_size 45 does not leave whole tasks of task_size 10 of num_classes 100; choose one of 10, 20,",
+        ),
+        ("first_task_size", 100, "first_task_size 100 does not leave whole tasks"),
+        ("first_task_size", -1, "first_task_size -1 must be a whole number of at least 0"),
         ("ood_ratio", 1.5, r"ood_ratio 1.5 is outside \[0, 1\]"),
         ("ood_ratio", -0.1, r"ood_ratio -0.1 is outside"),
         ("epoch_factor", 1e308, r"epoch_factor 1e\+308 is outside \[0, 10000"),

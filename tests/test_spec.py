@@ -84,15 +84,24 @@ def grown(kind, **defaults):
 
 
 def test_a_field_with_a_default_that_is_added_later_changes_no_id():
-    later_method, later_spec = grown(Method, herding=False, rounds=3), grown(TrialSpec, first_task_size=0)
+    later_method, later_spec = grown(Method, herding=False, rounds=3), grown(TrialSpec, warm_up=0)
     for method in METHODS.values():
         values = {f.name: getattr(method, f.name) for f in dataclasses.fields(method)}
         before = TrialSpec(method=method, seed=3, task_size=20)
         later = later_spec(method=later_method(**values), seed=3, task_size=20)
         assert (later.trial_id, later.first_model_id) == (before.trial_id, before.first_model_id)
         assert later_spec(method=later_method(**values, rounds=4), seed=3, task_size=20).trial_id != before.trial_id
-        changed = later_spec(method=method, seed=3, task_size=20, first_task_size=50)
+        changed = later_spec(method=method, seed=3, task_size=20, warm_up=50)
         assert changed.trial_id != before.trial_id
+
+
+def test_a_first_task_of_its_own_size():
+    spec = TrialSpec(first_task_size=50)
+    assert (spec.task_sizes, spec.num_tasks) == ((50, 10, 10, 10, 10, 10), 6)
+    assert spec.trial_id != TrialSpec().trial_id
+    assert TrialSpec(method="gd", first_task_size=50).first_model_id != TrialSpec(method="gd").first_model_id
+    assert TrialSpec(first_task_size=10) == TrialSpec()  # the same tasks, so the same trial
+    assert TrialSpec(num_classes=95, first_task_size=5).task_sizes == (5, *[10] * 9)
 
 
 def test_every_field_of_the_spec_and_of_a_method_is_in_the_id_when_it_is_not_the_default():

@@ -52,16 +52,16 @@ def _spec_cost(spec: TrialSpec, data: Sizes) -> tuple[StepCost, ...]:
 
 
 def _stage_cost(spec: TrialSpec, stage: int, data: Sizes) -> list[StepCost]:
-    method, num_prev = spec.method, (stage - 1) * spec.task_size
+    method, num_prev, num_new = spec.method, sum(spec.task_sizes[: stage - 1]), spec.task_sizes[stage - 1]
     per_class = spec.train_per_class or data.train_per_class
-    current, earlier = spec.task_size * per_class, num_prev * per_class
+    current, earlier = num_new * per_class, num_prev * per_class
     exemplars = earlier if method.replay_all else min(spec.coreset_size, earlier)
     # Learners need torch, which takes seconds to import; most methods need none of them to be planned.
     learner = None if method.learner == "distillation" else LEARNERS.named(method.learner)(spec)
     external = 0
     if method.external and (stage > 1 or method.confidence):
         external = learner.external_size(current + exemplars) if learner else current + exemplars
-    sizes = StageSizes(stage, num_prev, spec.task_size, current, exemplars, external)
+    sizes = StageSizes(stage, num_prev, num_new, current, exemplars, external)
     costs = []
     plan = plan_sampling(
         method, convention_named(spec.convention), size=external, ood_ratio=spec.ood_ratio, num_classes=num_prev

@@ -1,4 +1,4 @@
-"""Every table and figure of the paper as a named grid of trials.
+"""Every table and figure of the paper, and what goes beyond it, as named grids of trials.
 
 An experiment is a function that returns TrialSpecs; equal specs of different experiments are the same trial and run
 once. CIFAR-100 takes its stream from TinyImages and ten seeds; ImageNet takes it from ImageNet 2011 and seeds 1 to 9,
@@ -13,6 +13,8 @@ from typing import Any
 from gd_ray.errors import unknown_name
 from gd_ray.methods import METHODS
 from gd_ray.paper import DISTANCES, OOD_RATIOS, ORDER, SEEDS, STREAMS, TABLES, TASK_SIZES, VALIDATION
+from gd_ray.paper import METHODS as PAPERS_METHODS
+from gd_ray.plugins import plugin_of
 from gd_ray.spec import TrialSpec
 
 
@@ -90,6 +92,15 @@ def _reduced() -> list[TrialSpec]:
     return specs
 
 
+MEMORY = (500, 1000, 2000, 4000, 8000)
+"""Coreset sizes of `memory`. BiC is not in it: of 500 images it can hold none out."""
+
+
+def beyond_methods() -> list[str]:
+    """Return the presets that are neither the paper's nor a plugin's."""
+    return [name for name in METHODS if name not in PAPERS_METHODS and not plugin_of("method", name)]
+
+
 EXPERIMENTS = {
     "table1": Experiment(
         "all methods, task sizes 5, 10 and 20; Figures 2 and C plot the same trials",
@@ -107,6 +118,18 @@ EXPERIMENTS = {
     "validation": Experiment(
         "the OOD ratio on ImageNet's validation split",
         lambda: _grid(["gd+ext"], [VALIDATION[0]], seed=[VALIDATION[1]], ood_ratio=OOD_RATIOS),
+    ),
+    "beyond": Experiment(
+        "methods that the paper does not have, task sizes 5, 10 and 20",
+        lambda: _grid(beyond_methods(), task_size=TASK_SIZES),
+    ),
+    "b50": Experiment(
+        "all methods of table1 and beyond, 50 classes first and then tens",
+        lambda: _grid([*TABLES[1], *beyond_methods()], first_task_size=[50]),
+    ),
+    "memory": Experiment(
+        "coresets of 500 to 8000 images",
+        lambda: _grid(["baseline", "e2e", "gd", "gd+ext", "wa", "icarl"], coreset_size=MEMORY),
     ),
     "reduced": Experiment("Table 1 and more on 20 classes of CIFAR-100, for two cores", _reduced),
     "demo": Experiment(

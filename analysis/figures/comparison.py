@@ -6,7 +6,7 @@ from typing import NamedTuple
 import pandas as pd
 from matplotlib.lines import Line2D
 
-from analysis.aggregate import ordered
+from analysis.aggregate import ordered, task_text
 from analysis.figures.style import (
     COLOURS,
     MARKERS,
@@ -83,7 +83,7 @@ def incremental(
             axes.set_xticks(sorted(rows["classes_seen"].unique()))
         style_axes(axes, "trained classes", label)
     figure.legend(*panels[0][0].get_legend_handles_labels(), loc="outside right center", frameon=False)
-    place = f"{dataset_title(dataset)}, task size {task_size}"
+    place = f"{dataset_title(dataset)}, {task_text(trials, task_size)}"
     figure.suptitle(place)
     return ReportFigure(
         f"incremental-{dataset}-{task_size}",

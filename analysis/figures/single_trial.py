@@ -6,7 +6,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
-from analysis.aggregate import ordered, uses_external
+from analysis.aggregate import ordered, task_text, uses_external
 from analysis.curves import accuracy_matrix
 from analysis.figures.style import ReportFigure, label_of, panels_of, plain, seed_mismatch_note, style_axes
 from analysis.published import dataset_title
@@ -60,7 +60,7 @@ def accuracy_heat_maps(results: Results, trials: pd.DataFrame, dataset: str) -> 
     figure.colorbar(panels[0].images[0], ax=panels, label="accuracy (%)", shrink=0.8)
     return ReportFigure(
         f"accuracy-{dataset}",
-        f"Accuracy on each task after each stage: {dataset_title(dataset)}, task size {size}",
+        f"Accuracy on each task after each stage: {dataset_title(dataset)}, {task_text(rows, size)}",
         "Row s is the model after stage s, column r the test images of task r; mean over seeds"
         f"{seed_mismatch_note(rows[rows['method'].isin(methods)], 'panel')}. The diagonal is a task just learned. "
         "Forgetting darkens a column from top to bottom. Look for an even last row: a bright last column and dark "
@@ -93,7 +93,7 @@ def confusion_matrices(results: Results, trials: pd.DataFrame, dataset: str) -> 
     figure.colorbar(panels[0].images[0], ax=panels, label="of the true class (%)", shrink=0.8)
     return ReportFigure(
         f"confusion-{dataset}",
-        f"Confusion matrix of the last stage: {dataset_title(dataset)}, task size {size}, seed {seed}",
+        f"Confusion matrix of the last stage: {dataset_title(dataset)}, {task_text(rows, size)}, seed {seed}",
         "A row for each true class and a column for each predicted one, tasks in the order learned, lines between "
         "tasks. Look for a bright diagonal; a bright band on the right means that images of old tasks are predicted "
         "as classes of the newest one.",

@@ -74,7 +74,7 @@ class ClassIncrementalData:
             train.images, train_labels, test.images, test_labels, data.statistics, learned, train.side
         )
 
-    def indices_of_tasks(self, first: int, last: int, task_size: int) -> IntArray:
+    def indices_of_tasks(self, first: int, last: int, task_sizes: tuple[int, ...]) -> IntArray:
         """Return the indices of the training images of tasks `first` to `last`, which are counted from 1."""
-        task = self.train_labels // task_size + 1  # 0 for classes that are not learned
-        return np.flatnonzero((task >= max(1, first)) & (task <= last))
+        start, stop = sum(task_sizes[: first - 1]), sum(task_sizes[:last])
+        return np.flatnonzero((self.train_labels >= start) & (self.train_labels < stop))

@@ -2,6 +2,8 @@ import pytest
 
 from gd_ray.errors import UserError
 from gd_ray.methods import METHODS
+from gd_ray.paper import METHODS as PAPERS_METHODS
+from trials.cost import spec_cost
 from trials.experiments import EXPERIMENTS, experiment_named
 from trials.grid import read_grid, select, unique, with_settings
 
@@ -17,6 +19,17 @@ def test_the_sizes_of_the_papers_grids():
     assert sizes["ood-ratio"] == 11 * (10 + 9)
     assert sizes["validation"] == 11
     assert sizes["smoke"] == 10
+
+
+def test_what_goes_beyond_the_paper_shares_its_settings():
+    beyond, table1 = specs("beyond"), specs("table1")
+    assert {spec.method.name for spec in beyond} == set(METHODS) - PAPERS_METHODS
+    assert {(s.task_size, s.seed) for s in beyond} == {(k, seed) for k in (5, 10, 20) for seed in range(10)}
+    assert {s.first_model_id for s in beyond if s.method.name == "wa"} <= {s.first_model_id for s in table1}
+    assert {spec.task_sizes for spec in specs("b50")} == {(50, 10, 10, 10, 10, 10)}
+    assert {spec.coreset_size for spec in specs("memory")} == {500, 1000, 2000, 4000, 8000}
+    for name in ("beyond", "b50", "memory"):  # every learner takes them, from its cost on
+        assert all(spec_cost(spec) for spec in specs(name) if spec.seed == 0)
 
 
 def test_trials_shared_between_experiments_are_the_same():
