@@ -4,7 +4,6 @@ import os
 import shlex
 import shutil
 import sys
-from dataclasses import dataclass
 from itertools import takewhile
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,6 +12,7 @@ import tyro
 from gd_ray.errors import UserError, unknown_name
 from trials.resources import Cluster
 from trials.sampled import sampled
+from trials.selection import Plugins, Trials, load_files
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from analysis import Results
-    from gd_ray.spec import TrialSpec
-    from trials.registry import DataLocations
 
 
 def demo() -> None:
@@ -51,44 +49,6 @@ _AFTER_DEMO = """\
   gd-ray report results/demo --open                         # in your browser
   gd-ray list                                               # every method
   gd-ray run demo --set seed=0,1,2 --results results/demo   # two more seeds"""
-
-
-_Plugins = tyro.conf.UseAppendAction[tuple[str, ...]]
-
-
-@dataclass(frozen=True)
-class Trials:
-    """Which trials."""
-
-    name: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="NAME")]
-    """An experiment of 'gd-ray list', or a YAML file with 'key: [values]' for the fields that it lists."""
-    set: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
-    """Change a field of every trial, as key=value or key=value,value for a grid; may be repeated."""
-    where: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
-    """Keep only trials whose field has one of the values, as key=value,value; may be repeated."""
-    plugin: _Plugins = ()
-    """A Python file that adds methods, learners, networks, rankings or data sets; may be repeated."""
-    results: str = "results"
-    """Folder or address of the Parquet results."""
-
-    def specs(self, data: tuple[str, ...], stream: tuple[str, ...]) -> "tuple[str, list[TrialSpec], DataLocations]":
-        """Load the plugins; return the name of the experiment, its trials, and where their images are."""
-        from trials.grid import read_grid, select, unique, with_settings
-        from trials.registry import DataLocations
-        from trials.resources import parse_folders
-
-        _load_plugins(self.plugin)
-        name, specs = read_grid(self.name)
-        specs = unique(select(with_settings(specs, self.set), self.where))
-        locations = DataLocations(parse_folders(data, "--data"), parse_folders(stream, "--stream"))
-        locations.check_names(specs)
-        return name, specs, locations
-
-
-def _load_plugins(files: tuple[str, ...]) -> None:
-    from gd_ray.plugins import load_plugins, read_plugin
-
-    load_plugins(*map(read_plugin, files))
 
 
 def run(trials: tyro.conf.OmitArgPrefixes[Trials], cluster: tyro.conf.OmitArgPrefixes[Cluster]) -> None:
@@ -341,7 +301,7 @@ def report(
         write(None)
 
 
-def list_names(plugin: _Plugins = ()) -> None:
+def list_names(plugin: Plugins = ()) -> None:
     """List experiments, methods, learners, networks, data sets, rankings, and the fields of a trial.
 
     Args:
@@ -350,7 +310,7 @@ def list_names(plugin: _Plugins = ()) -> None:
     from analysis.status import packed_evidence, runs
     from trials.console import print_names
 
-    _load_plugins(plugin)
+    load_files(plugin)
     print_names(runs(packed_evidence()))
 
 
