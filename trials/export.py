@@ -14,6 +14,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 import gd_ray.networks
 from gd_ray.errors import UserError
 from gd_ray.kept_models import kept_stages, read_model
+from gd_ray.spec import EXTERNAL_FIELDS
 from gd_ray.store import finished, read_rows
 
 _TEMPLATES = Environment(
@@ -86,11 +87,17 @@ def _texts(config: dict[str, Any], content: bytes, accuracy: dict[str, Any] | No
     config["plugin"] = "plugin.py" if plugin else None
     config["digests"]["weights"] = hashlib.sha256(content).hexdigest()
     config["accuracy"] = accuracy
+    unused = () if config["spec"]["method_external"] else EXTERNAL_FIELDS
+    shown = {
+        name: value
+        for name, value in config["spec"].items()
+        if not name.startswith("method_") and name not in unused and value not in (None, "")
+    }
     network, build = ("", "") if plugin else _network(config["network"])
     loader = _TEMPLATES.get_template("load_model.py.j2").render(config, network=network, build=build)
     texts = {
         "config.json": json.dumps(config, indent=1, ensure_ascii=False) + "\n",
-        "README.md": _TEMPLATES.get_template("model_card.md.j2").render(config) + "\n",
+        "README.md": _TEMPLATES.get_template("model_card.md.j2").render(config, trained_with=shown) + "\n",
         "load_model.py": re.sub(r"\n{3,}", "\n\n\n", loader) + "\n",
         **({"plugin.py": plugin} if plugin else {}),
     }
