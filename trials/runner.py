@@ -77,7 +77,7 @@ def run_experiment(
     resources = resolve_resources(cluster, nodes, windows, len(open_jobs))
     selection = _selection(name, storage, command, jobs)
     with _sigterm_as_interrupt(), run_heartbeat(progress_file(storage, selection.digest), run):
-        with console.status("checking devices, data sets and streams"):
+        with console.status(f"reading data sets and streams{', checking GPUs' if resources.gpus else ''}"):
             notes = [*check_devices(nodes, resources.gpus, open_jobs), *check_jobs(open_jobs)]
         for note in notes:
             console.print(f"Note: {note}", markup=False, highlight=False, soft_wrap=True)
