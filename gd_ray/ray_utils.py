@@ -2,9 +2,13 @@
 
 import logging
 import os
+import signal
+import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
+from contextlib import chdir
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -13,11 +17,16 @@ from gd_ray.errors import UserError
 
 _QUEUED_PER_CPU = 3
 """Tasks that wait for each CPU; the rest of the items stay with the caller."""
-_ANSWER_WITHIN_S = 7.0
-"""Time in which a cluster must answer."""
+_GREETED_WITHIN_S = 4.0
+"""Time in which a server must react to a connection."""
+_ANSWER_WITHIN_S = 7
+"""Time in which a server that did must answer as a Ray cluster; the import of Ray is not counted."""
+_GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
+"""The first bytes of any gRPC client."""
 _REFUSED = 3
 _CONNECT = f"""
-import logging, os, sys, ray
+import logging, os, signal, sys, ray
+signal.alarm({_ANSWER_WITHIN_S})  # ends the process
 try:
     ray.init(address=sys.argv[1], log_to_driver=False, logging_level=logging.CRITICAL)
 except ray.exceptions.AuthenticationError:
@@ -43,7 +52,16 @@ def start_ray(address: str | None = None, **options: Any) -> None:
     check_environment(address)
     if address is None and "RAY_ADDRESS" not in os.environ:  # a submitted job finds its cluster there
         address, options = "local", {"include_dashboard": False, **options}
-    ray.init(address, log_to_driver=False, logging_level=logging.ERROR, **options)
+    handler = signal.getsignal(signal.SIGTERM)
+    try:
+        # Ray puts the working directory first on its workers' path: a user's folder 'trials' there would hide ours.
+        with chdir(Path(__file__).parents[1]):
+            ray.init(address, log_to_driver=False, logging_level=logging.ERROR, **options)
+    except SystemExit:  # from a handler of SIGTERM that Ray sets
+        raise KeyboardInterrupt from None
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, handler)
 
 
 def connect(address: str | None) -> list[dict[str, float]]:
@@ -68,6 +86,8 @@ def _check_answers(address: str) -> None:
             f"--address {address!r} is not the address of a cluster; give host:6379 as 'ray start --head' printed it, "
             f"or 'auto' on a machine of the cluster."
         )
+    if address != "auto" and not _is_reachable(address):
+        raise _no_answer(address)
     has_token = Path.home().joinpath(".ray", "auth_token").exists()
     mode = {"RAY_AUTH_MODE": "token"} if has_token and "RAY_AUTH_MODE" not in os.environ else {}
     answer = _try_to_connect(address, **mode)
@@ -79,20 +99,36 @@ def _check_answers(address: str) -> None:
             f"where the cluster was started, and leave RAY_AUTH_MODE unset or set it to token."
         )
     if answer:
-        raise UserError(
-            f"--address {address!r} does not answer; start a cluster there with 'ray start --head', or leave --address "
-            f"out to run on this machine alone."
-        )
+        raise _no_answer(address)
+
+
+def _no_answer(address: str) -> UserError:
+    return UserError(
+        f"--address {address!r} does not answer; start a cluster there with 'ray start --head', or leave --address "
+        f"out to run on this machine alone."
+    )
+
+
+def _is_reachable(address: str) -> bool:
+    """Return whether a server reacts to a connection, if only by closing it; Ray would try for minutes."""
+    host, _, port = address.rpartition(":")
+    try:
+        with socket.create_connection((host.strip("[]"), int(port)), timeout=_GREETED_WITHIN_S) as server:
+            server.sendall(_GREETING)
+            server.recv(1)
+    except ConnectionResetError:
+        return True  # one that wants TLS, say
+    except (OSError, ValueError, OverflowError):
+        return False
+    return True
 
 
 def _try_to_connect(address: str, **environment: str) -> int:
     """Connect in another process; return zero on success, _REFUSED if the token was missing or wrong."""
     command = [sys.executable, "-c", _CONNECT, address]
-    try:
-        done = subprocess.run(command, capture_output=True, timeout=_ANSWER_WITHIN_S, env={**os.environ, **environment})
-    except subprocess.TimeoutExpired as late:  # without a token to send, Ray tries again and again
-        return _REFUSED if b"Unauthenticated" in (late.stderr or b"") else 1
-    return done.returncode
+    done = subprocess.run(command, capture_output=True, env={**os.environ, **environment})
+    # Without a token to send, Ray tries again and again.
+    return _REFUSED if done.returncode and b"Unauthenticated" in done.stderr else done.returncode
 
 
 def check_environment(address: str | None) -> None:

@@ -239,16 +239,20 @@ def test_a_ray_address_for_jobs_is_no_clusters_own(tmp_path, monkeypatch, addres
 
 
 def test_a_cluster_that_does_not_answer_is_told_within_ten_seconds(tmp_path):
-    with socket.socket() as mute:  # takes connections, and never says a word
-        mute.bind(("127.0.0.1", 0))
-        mute.listen()
-        address = f"127.0.0.1:{mute.getsockname()[1]}"
+    def refused(address):
         started = time.perf_counter()
         done = gd_ray("run", "smoke", "--address", address, cwd=tmp_path)
-        assert time.perf_counter() - started < 10
-    assert done.returncode == 2
-    assert done.stderr.startswith(f"gd-ray: --address '{address}' does not answer; start a cluster there")
-    assert done.stderr.count("\n") == 1
+        assert done.returncode == 2
+        assert done.stderr.startswith(f"gd-ray: --address '{address}' does not answer; start a cluster there")
+        assert done.stderr.count("\n") == 1
+        return time.perf_counter() - started
+
+    with socket.socket() as mute:
+        mute.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{mute.getsockname()[1]}"
+        start_up = refused(address)  # nobody listens: refused at once, so that this is the time to start on any machine
+        mute.listen()  # takes connections, and never says a word
+        assert refused(address) < 6 + 2 * start_up
 
 
 def test_plan_tells_what_an_experiment_costs_and_imports_little(tmp_path):
@@ -256,8 +260,10 @@ def test_plan_tells_what_an_experiment_costs_and_imports_little(tmp_path):
     code = f"import sys; from trials.cli import main; main(); print([name for name in {heavy} if name in sys.modules])"
     command = [sys.executable, "-c", code, "plan", "table1", "--where", "dataset=cifar100"]
     started = time.perf_counter()
+    subprocess.run([sys.executable, "-c", "import torch"], check=True)  # how fast this machine is at the moment
+    imported = time.perf_counter()
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=True)
-    assert time.perf_counter() - started < 3
+    assert time.perf_counter() - imported < 1 + 2 * (imported - started)
     lines = done.stdout.splitlines()
     assert lines[0] == "table1: 300 trials, 0 finished, 300 to run."
     assert lines[1].startswith("Images to train on: ")
