@@ -1,5 +1,7 @@
 """Why something failed, in the one line that a user sees."""
 
+import re
+
 from gd_ray.errors import Unreachable, UserError
 
 
@@ -49,5 +51,7 @@ def _is_gpu_memory(error: BaseException) -> bool:
 
 def last_line(text: str) -> str:
     """Return the line of a traceback that names its error, without the name of an explained one."""
-    lines = text.strip().splitlines()
-    return lines[-1].removeprefix(f"{__name__}.{ExplainedError.__name__}: ") if lines else ""
+    lines = [line.strip() for line in text.strip().splitlines()] or [""]
+    # Ray's own errors have text after those of the process that they quote.
+    named = (line for line in reversed(lines) if re.match(r"(?!ray\.)[\w.]+(Error|Exception)(: |$)", line))
+    return next(named, lines[-1]).removeprefix(f"{__name__}.{ExplainedError.__name__}: ")

@@ -61,8 +61,10 @@ def is_dead(owner: Progress) -> bool:
     if owner.host == this_host():
         try:
             os.kill(owner.pid, 0)
+            # A zombie has ended; in a container nobody may ever ask for its exit code.
+            return Path(f"/proc/{owner.pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
         except ProcessLookupError:
             return True
-        except OSError:
+        except (OSError, IndexError):
             pass  # another user's
     return False

@@ -4,6 +4,7 @@ import os
 import shlex
 import shutil
 import sys
+from contextlib import redirect_stdout
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ import tyro
 
 from gd_ray.errors import UserError, unknown_name
 from trials.folder_commands import convert, export, log, pack
+from trials.interruption import RESUME, interruptible
 from trials.resources import Cluster
 from trials.sampled import sampled
 from trials.selection import Plugins, Trials, load_files
@@ -79,10 +81,13 @@ def _run(trials: Trials, cluster: Cluster, show: "Callable[[str, str], Table]") 
     from trials.runner import run_experiment
 
     name, specs, _ = trials.specs(cluster.data, cluster.stream)
-    console = Console()
+    console = Console(file=sys.stdout)
     names = dict(zip((spec.trial_id for spec in specs), trial_names([spec.flat() for spec in specs]), strict=True))
     command = shlex.join(["gd-ray", *sys.argv[1:]])
-    for failure in run_experiment(name, specs, trials.results, cluster, console, command):
+    # Ray prints tracebacks and logs of its servers; what concerns a trial is in its log.
+    with interruptible(), open(os.devnull, "w") as nowhere, redirect_stdout(nowhere):
+        failures = run_experiment(name, specs, trials.results, cluster, console, command)
+    for failure in failures:
         text = f"Failed: {names[failure.spec.trial_id]}: {failure.error} (log: {failure.log})"
         console.print(text, markup=False, soft_wrap=True)
     left = {spec.trial_id for spec in specs} - finished(trials.results)
@@ -229,8 +234,8 @@ def list_names(plugin: Plugins = ()) -> None:
 
 
 _AFTER_INTERRUPT = {
-    "run": "; run the same command to resume",
-    "demo": "; run the same command to resume",
+    "run": f"; {RESUME}",
+    "demo": f"; {RESUME}",
     "prepare": "; unfinished output is removed, run the same command to start again",
     "pack": "; nothing is lost, run the same command to continue",
 }

@@ -55,7 +55,8 @@ def live_view(states: Callable[[], list[TrialState]], console: Console, *, line_
                 else:
                     console.print(f"{time.strftime('%H:%M')} {summary(states())}", highlight=False, soft_wrap=True)
 
-    with Live(console=console, transient=True, auto_refresh=False) if console.is_terminal else nullcontext() as live:
+    shown = Live(console=console, transient=True, auto_refresh=False, redirect_stdout=False)
+    with shown if console.is_terminal else nullcontext() as live:
         thread = Thread(target=watch, daemon=True)
         thread.start()
         try:

@@ -1,17 +1,14 @@
 """Ray Tune: schedules the trials of an experiment, resumes them, retries them, and shows their progress."""
 
+import logging
 import os
 import pickle
-import signal
-import threading
 import time
 import traceback
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import FrameType
 from typing import Any
 from uuid import uuid4
 
@@ -19,7 +16,7 @@ from rich.console import Console
 
 from gd_ray.errors import UserError
 from gd_ray.failures import ExplainedError, explain, innermost, is_users, last_line
-from gd_ray.heartbeat import progress_file
+from gd_ray.heartbeat import progress_file, read_progress
 from gd_ray.naming import counted
 from gd_ray.plugins import load_plugins, loaded_plugins
 from gd_ray.ray_utils import connect, switches
@@ -32,10 +29,14 @@ from trials.claim import run_heartbeat
 from trials.console import live_view
 from trials.cost import shares_done, spec_cost, spec_work
 from trials.grid import unique
+from trials.interruption import watched_servers
 from trials.preflight import check_devices, check_jobs
 from trials.registry import DataLocations, Sizes
 from trials.resources import Cluster, TrialResources, parse_folders, resolve_resources
 from trials.worker import Job, run_job
+
+_GCS_RESTARTS_S = 50.0
+"""Time that a cluster has to start its GCS again; after a minute without it, Ray ends the process."""
 
 
 @dataclass(frozen=True)
@@ -72,55 +73,51 @@ def run_experiment(
         return []
     windows = {job.spec.window for job in open_jobs if job.spec.method.external}
     os.environ.update(RAY_AIR_NEW_OUTPUT="0", TUNE_DISABLE_AUTO_CALLBACK_LOGGERS="1")  # Tune prints nothing
+    os.environ["TUNE_DISABLE_SIGINT_HANDLER"] = "1"  # Tune's takes ten seconds to save what nobody reads
     with console.status("starting Ray"):
         nodes = connect(cluster.address)
     resources = resolve_resources(cluster, nodes, windows, len(open_jobs))
     selection = _selection(name, storage, command, jobs)
-    with _sigterm_as_interrupt(), run_heartbeat(progress_file(storage, selection.digest), run):
-        with console.status(f"reading data sets and streams{', checking GPUs' if resources.gpus else ''}"):
-            notes = [*check_devices(nodes, resources.gpus, open_jobs), *check_jobs(open_jobs)]
-        for note in notes:
-            console.print(f"Note: {note}", markup=False, highlight=False, soft_wrap=True)
-        write_selection(results, selection)
-        for job in open_jobs:
-            clear_failure(results, job.spec.trial_id)  # it is waiting or running again
-        with live_view(lambda: trial_states(results, [selection]), console):
-            first = shared_first_models(open_jobs)
-            failed = _tune(first, resolve_resources(cluster, nodes, (), len(first)), cluster, first_stage=True)
-            refused = {failure.spec.first_model_id: failure for failure in failed if failure.refused}
-            failures = [
-                replace(refused[job.spec.first_model_id], spec=job.spec)
-                for job in open_jobs
-                if job.spec.first_model_id in refused and not job.saved
-            ]
-            for failure in failures:
-                write_failure(results, failure.spec.trial_id, failure.error, failure.log)
-            hopeless = {failure.spec.trial_id for failure in failures}
-            open_jobs = [job for job in open_jobs if job.spec.trial_id not in hopeless]
-            # Trials that another run holds come last; else the longest first, to keep the whole cluster busy longest.
-            work = {row["trial_id"]: row["work"] for row in selection.trials}
-            order = sorted(open_jobs, key=lambda job: (job.progress.exists(), -work[job.spec.trial_id]))
-            return [*failures, *_tune(order, resources, cluster)]
-
-
-@contextmanager
-def _sigterm_as_interrupt() -> Iterator[None]:
-    """End a run on SIGTERM, which batch systems and `kill` send, as on Ctrl-C; Ray's own handler dumps its stack."""
-    if threading.current_thread() is not threading.main_thread():  # handlers can be set there only
-        yield
-        return
-
-    def interrupt(_: int, frame: FrameType | None) -> None:
-        handler = signal.getsignal(signal.SIGINT)
-        if not callable(handler):  # a shell's background job ignores Ctrl-C
-            raise KeyboardInterrupt
-        handler(signal.SIGINT, frame)
-
-    before = signal.signal(signal.SIGTERM, interrupt)
+    restarts_s = 0.0 if cluster.address is None else _GCS_RESTARTS_S
     try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
+        with watched_servers(restarts_s), run_heartbeat(progress_file(storage, selection.digest), run):
+            with console.status(f"reading data sets and streams{', checking GPUs' if resources.gpus else ''}"):
+                notes = [*check_devices(nodes, resources.gpus, open_jobs), *check_jobs(open_jobs)]
+            for note in notes:
+                console.print(f"Note: {note}", markup=False, highlight=False, soft_wrap=True)
+            write_selection(results, selection)
+            for job in open_jobs:
+                clear_failure(results, job.spec.trial_id)  # it is waiting or running again
+            with live_view(lambda: trial_states(results, [selection]), console):
+                first = shared_first_models(open_jobs)
+                failed = _tune(first, resolve_resources(cluster, nodes, (), len(first)), cluster, first_stage=True)
+                refused = {failure.spec.first_model_id: failure for failure in failed if failure.refused}
+                failures = [
+                    replace(refused[job.spec.first_model_id], spec=job.spec)
+                    for job in open_jobs
+                    if job.spec.first_model_id in refused and not job.saved
+                ]
+                for failure in failures:
+                    write_failure(results, failure.spec.trial_id, failure.error, failure.log)
+                hopeless = {failure.spec.trial_id for failure in failures}
+                open_jobs = [job for job in open_jobs if job.spec.trial_id not in hopeless]
+                # Trials that another run holds come last; else the longest first, to keep the whole cluster busy.
+                work = {row["trial_id"]: row["work"] for row in selection.trials}
+                order = sorted(open_jobs, key=lambda job: (job.progress.exists(), -work[job.spec.trial_id]))
+                return [*failures, *_tune(order, resources, cluster)]
+    except KeyboardInterrupt:
+        _stop_trials(open_jobs, run)
+        raise
+
+
+def _stop_trials(jobs: list[Job], run: str) -> None:
+    """Release the trials that the run holds, and disconnect from Ray, which ends its processes."""
+    import ray
+
+    for job in jobs:
+        if (owner := read_progress(job.progress)) and owner.run == run:
+            job.progress.unlink(missing_ok=True)
+    ray.shutdown()
 
 
 def _selection(name: str, storage: str, command: str | None, jobs: list[Job]) -> Selection:
@@ -231,18 +228,33 @@ def _tune(
             ],
         ),
     )
-    grid = tuner.fit()
-    ended = [grid[k] for k in range(len(grid))]
-    failures = []
-    for result in ended:
-        refused = (result.metrics or {}).get("refused")
-        if result.config is not None and (refused or result.error is not None):
-            error = refused or last_line(str(result.error))
-            spec = by_id[result.config["trial_id"]].spec
-            failures.append(TrialFailure(spec, error, f"{result.path}/error.txt", refused=bool(refused)))
-    if len(failures) + sum("finished" in (result.metrics or {}) for result in ended) < len(jobs):
-        raise KeyboardInterrupt  # Tune swallows it after stopping its trials
-    return failures
+    logging.getLogger("ray.tune").setLevel(logging.CRITICAL)  # tracebacks of failed trials are in their logs
+    try:
+        grid = tuner.fit()
+        return [failure for k in range(len(grid)) if (failure := _failure(grid[k], by_id))]
+    finally:
+        _remove_tune_state(Path(folder, name))
+
+
+def _failure(result: Any, jobs: dict[str, Job]) -> TrialFailure | None:
+    """Return why a trial did not finish; its folder has the trial's id, also if it failed before its first report."""
+    metrics = result.metrics or {}
+    if "finished" in metrics:
+        return None
+    error = metrics.get("refused") or last_line(str(result.error or "Ray Tune ended without finishing it"))
+    spec = jobs[Path(result.path).name].spec
+    return TrialFailure(spec, error, f"{result.path}/error.txt", refused="refused" in metrics)
+
+
+def _remove_tune_state(folder: Path) -> None:
+    """Delete what Tune would resume from, which trials do not; keep logs of failures and events of TensorBoard."""
+    with suppress(OSError):
+        for path in (*folder.glob("*"), *folder.glob("*/error.pkl")):
+            if path.is_file():
+                path.unlink()
+        for path in (*folder.iterdir(), folder):
+            with suppress(OSError):  # not empty
+                path.rmdir()
 
 
 def _scalars(stage: StageResult) -> dict[str, float]:

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -113,6 +113,19 @@ def test_a_failed_trial_stops_no_other_and_is_told_in_one_line(finished_run):
     assert {states[spec.trial_id].state for spec in specs} == {"done"}
     assert states[broken.trial_id].state == "failed"
     assert "learning_rate" in states[broken.trial_id].detail
+
+
+class Unknown:
+    """Of a module that only this process can import."""
+
+
+def test_a_trial_whose_process_cannot_start_fails_with_the_reason(ray, tmp_path, monkeypatch):
+    monkeypatch.setattr("trials.runner.loaded_plugins", lambda: (Unknown(),))
+    (failure,) = run("mine", [tiny("gd")], tmp_path, retries=0)
+    assert failure.spec.trial_id == tiny("gd").trial_id
+    assert failure.error == f"ModuleNotFoundError: No module named '{__name__}'"
+    (log,) = (path for path in (tmp_path / "storage" / "tune").rglob("*") if path.is_file())
+    assert str(log) == failure.log
 
 
 def test_tensorboard_scalars_are_there_when_asked_for(finished_run):
@@ -251,7 +264,7 @@ class Driver:
     def __init__(self, folder):
         self.folder = folder
         (folder / "grid.yaml").write_text(GRID)
-        command = [sys.executable, "-c", "from trials.cli import main; main()", "run", "grid.yaml"]
+        command = [sys.executable, "-P", "-c", "from trials.cli import main; main()", "run", "grid.yaml"]
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
         self.process = subprocess.Popen(command, cwd=folder, start_new_session=True, **pipes)
 
@@ -303,7 +316,7 @@ def test_nothing_is_lost_to_a_killed_driver_to_ctrl_c_to_a_batch_system_or_to_tw
         stop()
     for driver in (interrupted, terminated):
         code, _, err = driver.end()
-        assert (code, err) == (130, "gd-ray: interrupted; run the same command to resume.\n")
+        assert (code, err) == (130, "gd-ray: stopping ...\ngd-ray: interrupted; run the same command to resume.\n")
 
     for code, out, err in [driver.end() for driver in (Driver(tmp_path), Driver(tmp_path))]:
         assert code == 0, err
@@ -410,6 +423,7 @@ def test_a_terminal_shows_what_happens_before_the_first_trial(tmp_path, monkeypa
         raise UserError("stop here.")
 
     monkeypatch.setattr("trials.runner.connect", lambda address: [{"CPU": 2.0}])
+    monkeypatch.setattr("trials.runner.watched_servers", nullcontext)
     monkeypatch.setattr("trials.runner.check_jobs", refuse)
     console = Console(file=io.StringIO(), force_terminal=True)
     with pytest.raises(UserError, match="stop here"):

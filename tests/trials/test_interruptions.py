@@ -1,0 +1,61 @@
+"""Runs that are stopped from outside, or whose Ray dies: one sentence, within seconds, and nothing to repair."""
+
+import os
+import signal
+import time
+from pathlib import Path
+
+from test_runner import Driver
+
+from gd_ray.store import trial_states
+
+
+def kill_server(driver, name):
+    """Kill one of the servers that the driver has started."""
+    children = map(int, Path(f"/proc/{driver.process.pid}/task/{driver.process.pid}/children").read_text().split())
+    (server,) = (pid for pid in children if name in Path(f"/proc/{pid}/cmdline").read_text().partition("\0")[0])
+    os.kill(server, signal.SIGKILL)
+
+
+def seconds_until(condition, limit):
+    started = time.monotonic()
+    while not condition() and time.monotonic() - started < limit:
+        time.sleep(0.1)
+    return time.monotonic() - started
+
+
+def test_a_run_ends_within_seconds_of_a_signal_to_its_group_or_of_the_death_of_ray(tmp_path):
+    for package in ("analysis", "gd_ray", "trials"):  # a user's own, which no process of a run may import
+        (tmp_path / package).mkdir()
+        (tmp_path / package / "__init__.py").touch()
+    results, tune = str(tmp_path / "results"), tmp_path / "storage" / "tune"
+
+    def is_running():
+        return any(state.state == "running" for state in trial_states(results))
+
+    terminated = Driver(tmp_path)
+    terminated.wait_for_checkpoint()
+    assert is_running()
+    os.killpg(terminated.process.pid, signal.SIGTERM)  # as `timeout` does
+    assert seconds_until(lambda: terminated.process.poll() is not None, 60) < 15
+    code, out, err = terminated.end()
+    assert (code, err) == (130, "gd-ray: stopping ...\ngd-ray: interrupted; run the same command to resume.\n")
+    assert "Traceback" not in out
+    assert not list(tune.iterdir())
+    assert not is_running()
+
+    drivers = {"GCS": Driver(tmp_path), "raylet": Driver(tmp_path)}
+    for driver in drivers.values():
+        driver.wait_for_tune()
+    kill_server(drivers["GCS"], "gcs_server")
+    kill_server(drivers["raylet"], "raylet/raylet")
+    for name, driver in drivers.items():
+        assert seconds_until(lambda: driver.process.poll() is not None, 90) < 30  # noqa: B023
+        code, out, err = driver.end()
+        assert code == 1
+        assert err.startswith(f"gd-ray: Ray's {name} died (logs: /")
+        assert err.endswith("/logs); run the same command to resume.\n")
+        assert err.count("\n") == 1
+        assert "(raylet)" not in out
+        assert "Traceback" not in out
+    assert seconds_until(lambda: not is_running(), 60) < 30

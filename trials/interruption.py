@@ -1,0 +1,125 @@
+"""What ends a run early: Ctrl-C, SIGTERM, and the death of one of Ray's servers."""
+
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import NoReturn
+
+RESUME = "run the same command to resume"
+_STOP_WITHIN_S = 7.0
+"""Time in which a run must end after a signal; Ray waits a minute for servers that the same signal has killed."""
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_requested = threading.Event()
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """End on SIGTERM, which batch systems and `timeout` send, as on Ctrl-C: answer at once, and end in seconds.
+
+    Batch systems send it to all processes of a run, so that Ray may die before the run does, and hang.
+    """
+    if threading.current_thread() is not threading.main_thread():  # handlers can be set there only
+        yield
+        return
+    reader, writer = socket.socketpair()
+    writer.setblocking(False)
+
+    def interrupt(_: int, __: FrameType | None) -> None:
+        for number in _SIGNALS:
+            signal.signal(number, signal.SIG_IGN)  # `timeout` sends two; the first one ends the run
+        _requested.set()
+        raise KeyboardInterrupt
+
+    def watch() -> None:
+        if reader.recv(1):
+            _requested.set()
+            print("gd-ray: stopping ...", file=sys.stderr, flush=True)
+            if not ended.wait(_STOP_WITHIN_S):
+                _exit(f"interrupted; {RESUME}.", 130)
+
+    ended = threading.Event()
+    # Python's own handlers wait for the main thread, which may be inside Ray; this socket gets the number at once.
+    wakeup = signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
+    before = {number: signal.getsignal(number) for number in _SIGNALS}
+    for number in _SIGNALS:
+        if before[number] is not signal.SIG_IGN:  # a shell's background job ignores Ctrl-C
+            signal.signal(number, interrupt)
+    threading.Thread(target=watch, daemon=True).start()
+    try:
+        yield
+    finally:
+        ended.set()
+        signal.set_wakeup_fd(wakeup)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        writer.close()
+        _requested.clear()
+
+
+@contextmanager
+def watched_servers(restarts_s: float) -> Iterator[None]:
+    """End the process when Ray's GCS, or the raylet of this machine, dies: Ray itself would wait for them for ever.
+
+    A cluster may restart its GCS within `restarts_s` seconds.
+    """
+    import ray
+
+    context, ended = ray.get_runtime_context(), threading.Event()
+    own = next(node for node in ray.nodes() if node["NodeID"] == context.get_node_id())  # type: ignore[no-untyped-call]
+    host, _, port = context.gcs_address.rpartition(":")
+    logs = Path(own["RayletSocketName"]).parents[1] / "logs"
+
+    def watch(name: str, address: str | tuple[str, int], patience_s: float) -> None:
+        answered = None
+        while not ended.wait(0.5):  # a signal that killed the server as well is known by then
+            try:
+                with _connect(address) as server:
+                    answered = time.monotonic()
+                    while not ended.is_set() and _is_open(server):
+                        answered = time.monotonic()
+            except OSError:
+                if answered is None:  # another user's, say
+                    return
+                if time.monotonic() - answered > patience_s and not ended.is_set() and not _requested.is_set():
+                    _exit(f"Ray's {name} died (logs: {logs}); {RESUME}.", 1)
+
+    for server in (
+        ("GCS", (host, int(port)), restarts_s),
+        ("raylet", own["RayletSocketName"], 0.0),
+    ):
+        threading.Thread(target=watch, args=server, daemon=True).start()
+    try:
+        yield
+    finally:
+        ended.set()
+
+
+def _connect(address: str | tuple[str, int]) -> socket.socket:
+    if not isinstance(address, str):
+        return socket.create_connection(address, timeout=1.0)
+    server = socket.socket(socket.AF_UNIX)
+    server.settimeout(1.0)
+    server.connect(address)
+    return server
+
+
+def _is_open(server: socket.socket) -> bool:
+    """Wait a second at most; return whether the other side has not closed the connection."""
+    try:
+        return bool(server.recv(1 << 12))
+    except TimeoutError:
+        return True
+
+
+def _exit(message: str, code: int) -> NoReturn:
+    """End the process at once; what waits for Ray could not be ended otherwise. The cursor is shown again."""
+    shown = "\x1b[?25h" if sys.stdout.isatty() else ""
+    print(f"{shown}gd-ray: {message}", file=sys.stderr, flush=True)
+    os._exit(code)
