@@ -125,7 +125,7 @@ class TrialResources:
 
 
 def _bundle(cpus: float, gpus: float) -> dict[str, float]:
-    return {"CPU": cpus, **({"GPU": round(gpus, 4)} if gpus else {})}  # Ray counts ten-thousandths
+    return {"CPU": cpus, **({"GPU": round(gpus, 4)} if gpus else {})}
 
 
 def resolve_resources(
@@ -196,7 +196,7 @@ def _default_cpus(nodes: list[dict[str, float]], gpus: float) -> float:
     if not gpus:
         return 0.5
     per_trial = [node.get("CPU", 0.0) * gpus / node["GPU"] for node in nodes if node.get("GPU")]
-    return max(0.05, min([1.0, *per_trial]))
+    return max(0.05, math.floor(1e4 * min([1.0, *per_trial])) / 1e4)  # Ray counts ten-thousandths
 
 
 def parse_folders(entries: tuple[str, ...], option: str) -> dict[str, str]:

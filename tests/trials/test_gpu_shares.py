@@ -18,7 +18,7 @@ def ray():
     from gd_ray.ray_utils import start_ray
 
     ray.shutdown()
-    start_ray(num_cpus=16, num_gpus=8, object_store_memory=100 << 20)
+    start_ray(num_cpus=8, num_gpus=8, object_store_memory=100 << 20)
     yield ray
     ray.shutdown()
 

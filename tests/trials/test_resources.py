@@ -1,6 +1,7 @@
 import pytest
 
 from gd_ray.errors import UserError
+from gd_ray.ray_utils import switches
 from trials.resources import Cluster, TrialResources, gpu_shares, parse_folders, resolve_resources
 
 
@@ -17,6 +18,7 @@ from trials.resources import Cluster, TrialResources, gpu_shares, parse_folders,
         ({}, [{"CPU": 4, "GPU": 4}], 5, TrialResources(0.49, 0.5, None, 0.01, 0.01, doubled=3)),
         ({}, [{"CPU": 4, "GPU": 4}], 16, TrialResources(0.24, 0.25, None, 0.01, 0.01)),  # sixteen share four CPUs
         ({}, [{"CPU": 8}, {"CPU": 16, "GPU": 1}], 9, TrialResources(0.99, 0.25, None, 0.01, 0.01)),
+        ({}, [{"CPU": 7, "GPU": 3}], 12, TrialResources(0.5733, 0.25, None, 0.01, 0.01)),  # seven hold twelve of them
         ({"gpus": 0}, [{"CPU": 4, "GPU": 4}], 4, TrialResources(0.5, 0, None, 0.5, 0)),
         ({"gpus": 0.25}, [{"CPU": 64, "GPU": 4}], 4, TrialResources(0.99, 0.25, None, 0.01, 0.01)),
         ({"gpus": 1, "scorers": 4, "cpus": 2}, [{"CPU": 64, "GPU": 8}], 1, TrialResources(2, 1, 4, 0.01, 0.01)),
@@ -158,3 +160,16 @@ def test_short_windows_are_scored_by_the_trial_itself_unless_asked_otherwise():
     assert resources.scorers_for(9_999) == 0
     assert resolve_resources(Cluster(scorers=2), [{"CPU": 2}], [1_000_000], 3).scorers_for(200) == 2
     assert resolve_resources(Cluster(scorers=0), [{"CPU": 2}], [1_000_000], 3).scorers_for(1_000_000) == 0
+
+
+def test_the_help_of_run_has_a_page_on_gpus():
+    page = Cluster.__doc__.split("GPUs:")[1]
+    for word in ("Sharing:", "nvidia-cuda-mps-control", "Precision:", "Determinism:", "GD_RAY_DETERMINISTIC=0"):
+        assert word in page
+    assert len([line for line in page.splitlines() if line.strip()]) <= 20
+
+
+def test_switches_reach_other_machines(monkeypatch):
+    monkeypatch.setenv("GD_RAY_CUDA_GRAPH", "0")
+    assert switches()["GD_RAY_CUDA_GRAPH"] == "0"
+    assert "PATH" not in switches()
