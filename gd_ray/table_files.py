@@ -199,7 +199,8 @@ def former_layout(results: str) -> UserError:
 def _packed_ids(results: str, path: str) -> frozenset[str]:
     filesystem, _ = filesystem_of(results)
     try:
-        return frozenset(pq.read_table(path, columns=["trial_id"], filesystem=filesystem)["trial_id"].to_pylist())
+        with filesystem.open_input_file(path) as file:  # pq.read_table would import pandas
+            return frozenset(pq.ParquetFile(file).read(["trial_id"])["trial_id"].to_pylist())
     except (OSError, pa.ArrowException) as error:
         raise _unreadable_pack(path) from error
 
