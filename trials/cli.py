@@ -112,8 +112,7 @@ def plan(
     Args:
         trials: Which trials.
         at_once: Trials that will run at the same time; one per CPU, or with --measure per GPU, without it.
-        images_per_second: Forward passes of one trial's network per second; without it, as in trials that are
-            finished already.
+        images_per_second: Forward passes of one trial's network per second; without it, as in finished trials.
         measure: Measure them now, on a GPU of this machine or with one thread.
         data: Folder of a data set, as name=folder; data/NAME without it; may be repeated.
         stream: Folder of a prepared stream, as name=folder; streams/NAME without it; may be repeated.
