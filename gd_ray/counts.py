@@ -20,7 +20,9 @@ CALIBRATION_BINS = 15
 OUTCOMES = ("right", "wrong", "unseen")
 """Images of classes seen that the head gets right or wrong, and images of classes that are still to be learned."""
 _LIMITS = np.arange(1, CALIBRATION_BINS) / CALIBRATION_BINS
-EDGES = np.union1d(np.arange(-140, 601) / 20, np.log(_LIMITS / (1 - _LIMITS)))
+CALIBRATION_EDGES = np.log(_LIMITS / (1 - _LIMITS))
+"""Log odds between those ranges."""
+EDGES = np.union1d(np.arange(-140, 601) / 20, CALIBRATION_EDGES)
 """Log odds between bins: bin k has those from EDGES[k - 1] to below EDGES[k]."""
 
 

@@ -1,6 +1,7 @@
 """The paper's figures and some of our own, each with a caption that says what to look for."""
 
 from analysis.aggregate import Setting
+from analysis.figures.calibration import calibration_figures
 from analysis.figures.comparison import by_distance, by_ood_ratio, improvement, incremental, paired_slopes
 from analysis.figures.single_trial import accuracy_heat_maps, confusion_matrices, contact_sheet, score_histograms
 from analysis.figures.style import ReportFigure
@@ -26,6 +27,7 @@ def all_figures(results: Results, setting: Setting, find_stream: FindStream) -> 
             paired_slopes(trials, dataset, convention),
             accuracy_heat_maps(results, trials, dataset),
             confusion_matrices(results, trials, dataset),
+            *calibration_figures(results, trials, dataset),
             score_histograms(results, trials, dataset),
             contact_sheet(results, trials, dataset, find_stream),
         ]

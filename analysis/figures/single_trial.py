@@ -17,7 +17,7 @@ _COLOUR_MAP = "cividis"
 _COMPARED = ("baseline", "e2e", "gd", "gd+ext")
 
 
-def _main_size(trials: pd.DataFrame) -> int:
+def main_size(trials: pd.DataFrame) -> int:
     """Return the task size to show: 10 as in the paper's ablations, or the one with most trials."""
     counts = trials["task_size"].value_counts()
     return 10 if 10 in counts.index else int(counts.index[0])
@@ -25,7 +25,7 @@ def _main_size(trials: pd.DataFrame) -> int:
 
 def _compared(trials: pd.DataFrame) -> tuple[int, pd.DataFrame, list[str]]:
     """Return the main task size, its trials, and the few methods shown side by side."""
-    size = _main_size(trials)
+    size = main_size(trials)
     rows = trials[trials["task_size"] == size]
     return size, rows, [m for m in _COMPARED if m in set(rows["method"])] or ordered(rows["method"])[:4]
 
@@ -123,7 +123,7 @@ def confusion_matrix(counts: pd.DataFrame) -> tuple[NDArray[np.float64], list[in
 
 def _sampling_trial(trials: pd.DataFrame) -> pd.Series | None:
     """Return the trial whose samples are shown: the first seed, of GD+ext if possible."""
-    rows = trials[(trials["task_size"] == _main_size(trials)) & uses_external(trials)]
+    rows = trials[(trials["task_size"] == main_size(trials)) & uses_external(trials)]
     if rows.empty:
         return None
     preferred = rows[rows["method"] == "gd+ext"]

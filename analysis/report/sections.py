@@ -9,6 +9,7 @@ import pandas as pd
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from analysis.aggregate import Setting, mixed_note, ordered, uses_external
+from analysis.conventions_table import convention_parts
 from analysis.formats import Cell, Grid, frame_grid, grids, signed
 from analysis.published import dataset_title
 from analysis.report.trial_sections import failure_grid, trial_context, version_grid
@@ -49,7 +50,7 @@ def render_page(
         experiments=_experiment_grid(results),
         status=status_grid(results.trials) if done else None,
         settings=[_setting(k, setting, found) for k, setting in enumerate(found, start=1)],
-        tables=_tables(found, tables),
+        tables=_tables(found, tables) + convention_parts(results, found),
         **_verdicts(tables),
         comparisons=_comparisons(found, tables),
         gaps=[_gap(setting, _suffix(found, setting)) for setting in found],

@@ -125,14 +125,14 @@ def test_bad_grids(tmp_path):
         read_grid(str(tmp_path / "latin.yaml"))
 
 
-def test_a_plugin_of_a_grid_file_is_relative_to_it(tmp_path, monkeypatch):
+def test_a_plugin_of_a_grid_file_is_relative_to_it(tmp_path):
     plugin = (
         "from gd_ray.methods import Method, register_method\nregister_method(Method(name='of-a-grid', title='Mine'))\n"
     )
     (tmp_path / "mine.py").write_text(plugin)
     (tmp_path / "grid.yaml").write_text("plugin: mine.py\nmethod: [of-a-grid, gd]\n")
     name, (own, gd) = read_grid(str(tmp_path / "grid.yaml"))
-    monkeypatch.delitem(METHODS, "of-a-grid")
+    del METHODS["of-a-grid"]  # for the tests after this one
     assert (name, own.method.title, len(own.plugin), gd.plugin) == ("grid", "Mine", 16, "")
     (tmp_path / "grid.yaml").write_text("plugin: other.py\nmethod: of-a-grid\n")
     with pytest.raises(UserError, match="plugin .*other.py' cannot be read"):
