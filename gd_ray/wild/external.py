@@ -51,7 +51,7 @@ def sample_external_set(
     num_prev = 0 if previous is None else previous.num_classes
     convention = convention_named(spec.convention)
     plan = plan_sampling(method, convention, size=size, ood_ratio=spec.ood_ratio, num_classes=num_prev)
-    found, scored = None, 0
+    candidates, scored = None, 0
     if previous is not None and plan.scores:
 
         def on_images(images: int) -> None:
@@ -59,9 +59,10 @@ def sample_external_set(
             scored += images
             progress(stage, "score", scored, window.length - plan.skipped)
 
-        means = _class_means(previous, labelled, statistics) if plan.needs_means else None
-        found = scorer(ScoringJob(previous, statistics, stream, window, plan, means), on_images)
-    sample = finish(plan, found, window.length, numpy_generator(spec.seed, stage, Purpose.OOD_SAMPLE))
+        needs_means = any(ranking.needs_means for ranking in plan.rankings)
+        means = _class_means(previous, labelled, statistics) if needs_means else None
+        candidates = scorer(ScoringJob(previous, statistics, stream, window, plan, means), on_images)
+    sample = finish(plan, candidates, window.length, numpy_generator(spec.seed, stage, Purpose.OOD_SAMPLE))
     sample = replace(sample, positions=window.positions(sample.positions))
     return ExternalSet(sample, stream.read(sample.positions), scored)
 

@@ -38,10 +38,8 @@ def select(positions: ArrayLike, classes: ArrayLike, scores: ArrayLike, *, quota
     position, label = np.asarray(positions, np.int64), np.asarray(classes, np.int64)
     score = np.asarray(scores)
     order = np.lexsort((position, -score, label))
-    sorted_labels = label[order]
-    new_class = np.r_[True, sorted_labels[1:] != sorted_labels[:-1]] if len(order) else np.empty(0, bool)
-    first = np.maximum.accumulate(np.where(new_class, np.arange(len(order)), 0))
-    kept = order[np.arange(len(order)) - first < quota]
+    rank = np.arange(len(order)) - np.searchsorted(label[order], label[order])  # within its class
+    kept = order[rank < quota]
     return TopK(quota, position[kept], label[kept], score[kept])
 
 
@@ -201,15 +199,7 @@ class SamplingPlan:
         return self.num_classes > 0 and (self.num_prev > 0 or (self.num_ood > 0 and self.ood in RANKINGS))
 
     @property
-    def needs_features(self) -> bool:
-        return any(ranking.needs_features for ranking in self._rankings)
-
-    @property
-    def needs_means(self) -> bool:
-        return any(ranking.needs_means for ranking in self._rankings)
-
-    @property
-    def _rankings(self) -> list[Ranking]:
+    def rankings(self) -> list[Ranking]:
         return [RANKINGS[name] for name in (self.previous, self.ood) if name in RANKINGS]
 
 
@@ -248,7 +238,7 @@ def candidates(plan: SamplingPlan, offsets: IntArray, outputs: Outputs) -> Candi
     """Select the candidates among images at these offsets of the window."""
     # Enough that those chosen for a class can be passed over.
     wanted = plan.num_ood + plan.quota * plan.num_classes
-    ood = _best(plan.ood, offsets, outputs, wanted) if plan.ood in RANKINGS else _nothing(0)
+    ood = _best(plan.ood, offsets, outputs, wanted) if plan.ood in RANKINGS else _NOTHING
     return Candidates(_best(plan.previous, offsets, outputs, plan.quota), ood)
 
 
@@ -257,8 +247,7 @@ def _best(ranking: str, offsets: IntArray, outputs: Outputs, quota: int) -> TopK
     return select(offsets[np.asarray(rows)], classes, scores, quota=quota)
 
 
-def _nothing(quota: int) -> TopK:
-    return select([], [], np.empty(0, np.float32), quota=quota)
+_NOTHING = select([], [], np.empty(0, np.float32), quota=0)
 
 
 def merge_candidates(a: Candidates, b: Candidates) -> Candidates:
@@ -294,18 +283,18 @@ def no_sample() -> Sample:
     return Sample(np.empty(0, np.int64), np.empty(0, bool), np.empty(0, np.int64), np.empty(0, np.float32))
 
 
-def finish(plan: SamplingPlan, found: Candidates | None, window_length: int, rng: np.random.Generator) -> Sample:
-    """Choose the external set from the merged candidates of the whole window."""
-    previous = found.previous if found is not None else _nothing(plan.quota)
+def finish(plan: SamplingPlan, merged: Candidates | None, window_length: int, rng: np.random.Generator) -> Sample:
+    """Choose the external set from the merged candidates of the whole window; None if nothing was scored."""
+    previous = merged.previous if merged is not None else _NOTHING
     # An image may win for several classes under one convention; it is taken once, for the first of them.
     prev_offsets, where = np.unique(previous.positions, return_index=True)
     ranking, ood_kind = RANKINGS[plan.previous], "none"
-    if found is not None and plan.ood in RANKINGS:
-        free = ~np.isin(found.ood.positions, prev_offsets)
+    if merged is not None and plan.ood in RANKINGS:
+        free = ~np.isin(merged.ood.positions, prev_offsets)
         if not plan.refill:
-            free &= np.arange(len(found.ood)) < plan.num_ood
-        ood, ood_kind = found.ood.positions[free][: plan.num_ood], RANKINGS[plan.ood].score_kind
-        ood_scores = RANKINGS[plan.ood].record(found.ood.scores[free][: plan.num_ood])
+            free &= np.arange(len(merged.ood)) < plan.num_ood
+        ood, ood_kind = merged.ood.positions[free][: plan.num_ood], RANKINGS[plan.ood].score_kind
+        ood_scores = RANKINGS[plan.ood].record(merged.ood.scores[free][: plan.num_ood])
     else:
         ood = np.arange(plan.num_ood)
         if plan.ood == ANYWHERE:

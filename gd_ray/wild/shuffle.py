@@ -60,25 +60,29 @@ def prepare_stream(
     with writer.clean_on_failure(out):
         filesystem.create_dir(scratch, recursive=True)
         maps = mapper(ShuffleMap(out, buckets, excluded, seed), list(enumerate(parts)))
-        mapped = list(track("read", maps, len(parts), on_progress))
+        mapped = sorted(track("read", maps, len(parts), on_progress), key=lambda part: part.part)
+        for part in mapped:
+            opened.passed_over.update(part.passed_over)
         rows = np.sum([part.counts for part in mapped], axis=0)
-        if not rows.any():
-            raise UserError(_nothing_left(source, mapped))
+        unreadable = [line for part in mapped for line in part.unreadable]
         classes = sorted(frozenset().union(*(part.classes for part in mapped)))
         left_out: Counter[str] = sum((part.excluded for part in mapped), Counter())
+        if not rows.any():
+            first = f"the first of {len(unreadable)} failures is {unreadable[0]}" if unreadable else "it is empty"
+            problem = f"source {source!r} has no readable image; {first}."
+            if left_out:
+                number = f"all its {left_out.total()} images are of excluded classes"
+                problem = f"exclude leaves nothing of source {source!r}: {number}."
+            raise UserError(problem)
         if (requested.named or requested.listed) and not classes and not left_out:
             raise UserError(f"exclude has no effect: the images of source {source!r} have no classes; remove it.")
         shards = [(bucket, int(rows[:bucket].sum())) for bucket in np.flatnonzero(rows).tolist()]
-        reduces = mapper(ShuffleReduce(out, len(parts), side, group_rows), shards)
+        reduces = mapper(ShuffleReduce(out, len(parts), group_rows), shards)
         written = list(track("write", reduces, len(shards), on_progress))
         filesystem.delete_dir(scratch)
-        mapped.sort(key=lambda part: part.part)
-        unreadable = [line for part in mapped for line in part.unreadable]
-        passed_over = opened.passed_over
-        for part in mapped:
-            passed_over.update(part.passed_over)
-        about = {"side": side, "source": source, "seed": seed, "classes": len(classes), "passed_over": passed_over}
-        stream = writer.close_stream(out, written, unreadable, excluded=dict(sorted(left_out.items())), **about)
+        about = {"side": side, "source": source, "seed": seed, "passed_over": opened.passed_over}
+        counts = {"classes": len(classes), "excluded": dict(sorted(left_out.items()))}
+        stream = writer.close_stream(out, written, unreadable, **about, **counts)
     return Prepared(stream, tuple(_warnings(source, requested, opened.exclude, left_out, classes)))
 
 
@@ -156,7 +160,6 @@ class ShuffleReduce:
 
     out: str
     parts: int
-    side: int
     group_rows: int
 
     def __call__(self, item: tuple[int, int]) -> writer.Written:
@@ -167,21 +170,7 @@ class ShuffleReduce:
             with filesystem.open_input_file(f"{root}/{writer.SCRATCH}/{part}.arrow") as source:
                 batches.append(pa.ipc.open_file(source).get_batch(bucket))
         table = pa.Table.from_batches(batches)
-        order = np.argsort(table["key"].to_numpy(), kind="stable")  # equal keys keep the order of the source
-        images = np.empty((len(order), self.side, self.side, 3), np.uint8)
-        positions, start = np.argsort(order), 0
-        for chunk in table["image"].chunks:
-            images[positions[start : start + len(chunk)]] = image_array(chunk)
-            start += len(chunk)
-        texts = {name: table[name].take(order) for name in ("class", "path")}
+        table = table.take(np.argsort(table["key"].to_numpy(), kind="stable"))  # equal keys keep the source's order
+        images = image_array(table["image"].combine_chunks())
+        texts = {name: table[name] for name in ("class", "path")}
         return writer.write_shard(self.out, bucket, first_position, images, texts, self.group_rows)
-
-
-def _nothing_left(source: str, mapped: list[_Mapped]) -> str:
-    excluded = sum(sum(part.excluded.values()) for part in mapped)
-    unreadable = [line for part in mapped for line in part.unreadable]
-    if excluded:
-        return f"exclude leaves nothing of source {source!r}: all its {excluded} images are of excluded classes."
-    if unreadable:
-        return f"source {source!r} has no readable image; the first of {len(unreadable)} failures is {unreadable[0]}."
-    return f"source {source!r} is empty; give one with images."
