@@ -12,7 +12,7 @@ from gd_ray.arithmetic import set_arithmetic
 from gd_ray.checks import check_device
 from gd_ray.conventions import convention_named
 from gd_ray.cuda_graph import WARM_UP, GraphedStep
-from gd_ray.data.augmentation import TrainingBatches, augment, sample_augmentation
+from gd_ray.data.augmentation import TrainingBatches, augment
 from gd_ray.data.pixels import Statistics
 from gd_ray.errors import UserError
 from gd_ray.evaluation import in_batches
@@ -27,6 +27,7 @@ from gd_ray.trial import run_trial
 from gd_ray.wild.sampling import plan_sampling
 from gd_ray.wild.scoring import ScoringJob, score_in_process
 from gd_ray.wild.stream import Window
+from tests.helpers.batches import sample_augmentation
 from tests.helpers.stages import make_stage
 from tests.helpers.tiny import tiny_spec
 from trials.cost import measure_rate

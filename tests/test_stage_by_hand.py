@@ -15,13 +15,14 @@ import torch.nn.functional as F
 
 from gd_ray import trial
 from gd_ray.coreset import balanced_set
-from gd_ray.data.augmentation import augment, normalize, sample_augmentation, shuffled_batches
+from gd_ray.data.augmentation import augment, normalize
 from gd_ray.data.tasks import class_order, labels_in_order
 from gd_ray.learner import Learner
 from gd_ray.networks.classifier import Classifier, expand_head, new_classifier, with_new_head
 from gd_ray.seeding import Purpose, generator, numpy_generator
 from gd_ray.trial import run_trial
 from tests.benchmarks.plain_training import dst, ensemble, teacher_loss, weights_of
+from tests.helpers.batches import sample_augmentation, shuffled_batches
 from tests.helpers.tiny import tiny_spec
 
 pytestmark = pytest.mark.usefixtures("small_inference")

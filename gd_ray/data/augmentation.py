@@ -45,17 +45,15 @@ class Augmentation:
     left: Tensor
     flip: Tensor
 
-
-def sample_augmentation(
-    number: int, side: int, rng: torch.Generator, device: torch.device | str = "cpu"
-) -> Augmentation:
-    """Draw the augmentation of one batch on the CPU, so that every device augments alike."""
-    whole, factors = _draw_batches(1, number, side, rng)
-    return _augmentation(to_device(whole[0], device), to_device(factors[0], device))
+    @staticmethod
+    def of(whole: Tensor, factors: Tensor) -> "Augmentation":
+        """Name the draws of one batch of `draw_augmentations`."""
+        (top, left), (brightness_first, flip) = whole[:2], whole[2:].bool()
+        return Augmentation(factors[0], factors[1], brightness_first, top, left, flip)
 
 
-def _draw_batches(batches: int, number: int, side: int, rng: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Draw batches of one size: whole numbers (batches, 4, number) and factors (batches, 2, number).
+def draw_augmentations(batches: int, number: int, side: int, rng: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Draw batches of one size on the CPU: whole numbers (batches, 4, number) and factors (batches, 2, number).
 
     One draw for many batches gives the numbers of one draw for each.
     """
@@ -64,19 +62,6 @@ def _draw_batches(batches: int, number: int, side: int, rng: torch.Generator) ->
     offsets = 2 * (side // PADDED_SHARE) + 1
     whole = torch.cat([(u[:, 3:5] * offsets).long(), u[:, [2, 5]] < 0.5], dim=1)
     return whole, factors
-
-
-def _augmentation(whole: Tensor, factors: Tensor) -> Augmentation:
-    """Name the draws of one batch."""
-    chosen = whole[2:].bool()
-    return Augmentation(
-        brightness=factors[0],
-        contrast=factors[1],
-        brightness_first=chosen[0],
-        top=whole[0],
-        left=whole[1],
-        flip=chosen[1],
-    )
 
 
 def augment(images: Tensor, draw: Augmentation) -> Tensor:
@@ -150,13 +135,13 @@ class TrainingBatches:
     def __iter__(self) -> Iterator[BatchDraw]:
         device, side = self.images.device, self.images.shape[1]
         for index in shuffled_epochs(self.indices, self.batch_size, self.updates, self.shuffle_rng):
-            whole, factors = _draw_batches(len(index), index.shape[1], side, self.augmentation_rng)
+            whole, factors = draw_augmentations(len(index), index.shape[1], side, self.augmentation_rng)
             epoch = torch.cat([index[:, None], whole], dim=1)
             yield from zip(to_device(epoch, device), to_device(factors, device), strict=True)
 
     def load(self, whole: Tensor, factors: Tensor) -> tuple[Tensor, Tensor]:
         """Return augmented network inputs and their labels."""
-        index, draw = whole[0], _augmentation(whole[1:], factors)
+        index, draw = whole[0], Augmentation.of(whole[1:], factors)
         return normalize(augment(self.images[index], draw), self.statistics), self.labels[index]
 
 
@@ -167,12 +152,6 @@ def shuffled_epochs(indices: Tensor, batch_size: int, updates: int, rng: torch.G
         order = indices[torch.randperm(len(indices), generator=rng)]
         yield (epoch := order[: len(order) // size * size].view(-1, size)[:updates])
         updates -= len(epoch)
-
-
-def shuffled_batches(indices: Tensor, batch_size: int, updates: int, rng: torch.Generator) -> Iterator[Tensor]:
-    """Yield the batches of `shuffled_epochs` one by one."""
-    for epoch in shuffled_epochs(indices, batch_size, updates, rng):
-        yield from epoch
 
 
 def to_device(values: Tensor, device: torch.device | str) -> Tensor:

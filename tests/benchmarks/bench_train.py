@@ -28,7 +28,7 @@ from torch.utils.data import DataLoader
 sys.path.insert(0, str(Path(__file__).parents[2]))  # run as a script
 
 from gd_ray.conventions import CONVENTIONS
-from gd_ray.data.augmentation import augment, normalize, sample_augmentation, shuffled_batches
+from gd_ray.data.augmentation import augment, normalize
 from gd_ray.data.pixels import Statistics
 from gd_ray.evaluation import evaluate
 from gd_ray.learner import Stage
@@ -37,6 +37,7 @@ from gd_ray.malloc import keep_freed_memory
 from gd_ray.networks.classifier import Classifier, expand_head, new_classifier, with_new_head
 from gd_ray.objective import ModelObjective, model_terms, task_labels, teacher_terms
 from gd_ray.spec import TrialSpec
+from tests.helpers.batches import sample_augmentation, shuffled_batches
 from tests.helpers.stages import make_stage
 
 TASK, BATCH, STAGES, SHARE = 10, 128, 10, 20

@@ -5,8 +5,9 @@ from PIL import Image
 from torchvision import transforms
 from torchvision.transforms import functional as TF
 
-from gd_ray.data.augmentation import augment, normalize, sample_augmentation, shuffled_batches
+from gd_ray.data.augmentation import augment, normalize
 from gd_ray.data.pixels import Statistics
+from tests.helpers.batches import sample_augmentation, shuffled_batches
 
 
 @pytest.fixture(scope="module")
