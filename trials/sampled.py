@@ -59,20 +59,16 @@ def sampled(
     opened = _open_stream(fields["stream"], fields["stream_digest"], parse_folders(stream, "--stream"))
     samples = samples.sort_values(["stage", "class", "score", "position"], ascending=[True, True, False, True])
     positions = samples["position"].to_numpy(np.int64)
-    labels = [names[label] if 0 <= label < len(names) else str(label) for label in samples["class"]]
-    labels = [OOD if label == "-1" else label for label in labels]
-    width = max(map(len, ["class", *labels]))
-    print(f"stage  {'class':<{width}}  {'score':>9}  {'position':>9}  path")
-    lines = zip(samples["stage"], labels, samples["score"], positions, opened.paths(positions), strict=True)
-    for number, label, score, position, path in lines:
-        shown = "" if np.isnan(score) else f"{score:.4f}"
-        print(f"{number:>5}  {label:<{width}}  {shown:>9}  {position:>9}  {path or '(prepared without paths)'}")
+    samples["class"] = samples["class"].map(dict(enumerate(names)) | {-1: OOD}).fillna(samples["class"])
+    samples["path"] = [path or "(the stream was prepared without paths)" for path in opened.paths(positions)]
+    columns = ["stage", "class", "score", "position", "path"]
+    print(samples.to_string(columns=columns, index=False, float_format="%.4f", na_rep=""))
     if copy is not None:
         check_writable("--copy", copy)
-        images = zip(samples["stage"], labels, positions, opened.read(positions), strict=True)
-        for rank, (number, label, position, image) in enumerate(images):
-            file = re.sub(r"[^\w.-]", "_", f"{rank:05d}-stage-{number}-{label}-position-{position}.png")
-            Image.fromarray(image).save(Path(copy, file))
+        for number, image in enumerate(opened.read(positions)):
+            row = samples.iloc[number]
+            name = f"{number:05d}-stage-{row['stage']}-{row['class']}-position-{row['position']}"
+            Image.fromarray(image).save(Path(copy, re.sub(r"[^\w-]", "_", name) + ".png"))
         print(f"{copy}: {counted(len(positions), 'image')}.")
 
 

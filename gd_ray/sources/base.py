@@ -144,7 +144,7 @@ def open_source(
         kind, source = "glyphs", open_glyphs(address, request)
     else:
         root, files, passed_over = _files(address)
-        format, chosen = _format(address, files)
+        format, chosen = _format(address, files, passed_over)
         kind, source = format.name, format.open(root, chosen, request)
         used = {*chosen, *source.read_too}
         passed_over.add_files(printable(str(file)) for file in files if file not in used)
@@ -222,7 +222,7 @@ def _walk(folder: Path, passed_over: PassedOver) -> list[Path]:
     return sorted(files)
 
 
-def _format(address: str, files: list[Path]) -> tuple[Format, list[Path]]:
+def _format(address: str, files: list[Path], passed_over: PassedOver) -> tuple[Format, list[Path]]:
     """Return the only format of a source and its files: with two of them, one would be ignored silently."""
     present = [(format, chosen) for format in FORMATS if (chosen := [file for file in files if format.includes(file)])]
     if len(present) > 1:
@@ -234,4 +234,5 @@ def _format(address: str, files: list[Path]) -> tuple[Format, list[Path]]:
         if file.suffix == ".parquet":
             raise UserError(f"source file {str(file)!r} has no image column (a struct with 'bytes').")
     kinds = "images, Parquet, tar files, downsampled-ImageNet batches, or a tiny_images.bin"
-    raise UserError(f"source {address!r} holds no images; give a folder of {kinds}.")
+    unread = "".join(f" ({reason}: {paths[0]})" for reason, paths in passed_over.examples.items())
+    raise UserError(f"source {address!r} holds no images{unread}; give a folder of {kinds}.")

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import groupby, islice
+from itertools import groupby, islice, takewhile
 from pathlib import Path, PurePosixPath
 
 import numpy as np
@@ -34,82 +34,77 @@ _SAMPLED = 16  # archives and images per archive from which the mean size of an 
 
 
 @dataclass(frozen=True)
-class Archive:
-    """A tar: a file, or a byte range of a tar of tars."""
+class Member:
+    """A byte range of a file: an image of a tar, a tar inside a tar, or a whole tar."""
 
     file: Path
-    name: str
+    path: str
+    """The file's own path, and that of the member in it."""
     start: int
     size: int
+    label: str | None = None
 
-    def __str__(self) -> str:
-        return str(self.file) if self.file.name == self.name else f"{self.file}/{self.name}"
-
-
-@dataclass(frozen=True)
-class _Member:
-    archive: Archive
-    name: str
-    start: int
-    """Byte offset in the file."""
-    size: int
-    label: str | None
+    @property
+    def name(self) -> str:
+        return PurePosixPath(self.path).name
 
 
 @dataclass(frozen=True)
 class _Contents:
     """Images of archives, what is broken in them, and their other members."""
 
-    images: list[_Member] = field(default_factory=list)
+    images: list[Member] = field(default_factory=list)
     broken: list[str] = field(default_factory=list)
     passed_over: PassedOver = field(default_factory=PassedOver)
 
-    def add(self, archive: Archive) -> None:
+    def add(self, archive: Member) -> None:
         """List the members of an archive."""
         images: list[tarfile.TarInfo] = []
         labels: dict[str, str] = {}
-        problems = []
+        problems, end = [], archive.start + archive.size
         try:
             with _open_tar(archive) as tar:
-                for member in filter(tarfile.TarInfo.isfile, tar):
+                inside = takewhile(lambda member: member.offset < end, tar)  # a torn tar may go on in the one around it
+                for member in filter(tarfile.TarInfo.isfile, inside):
+                    path = f"{archive.path}/{printable(member.name)}"
                     if _is_image(member):
                         images.append(member)
                     elif member.name.endswith((".cls", ".json")):
                         try:
                             labels |= _labels(member.name, tar.extractfile(member).read())  # type: ignore[union-attr]
                         except ValueError as error:
-                            problems.append(f"{archive}/{printable(member.name)}: {type(error).__name__}: {error}")
+                            problems.append(f"{path}: {type(error).__name__}: {error}")
                     else:
-                        self.passed_over.add_files([f"{archive}/{printable(member.name)}"])
+                        self.passed_over.add_files([path])
             _check_end(archive)
         except _BROKEN as error:
-            problems.append(f"{archive}: the rest of the archive is lost: {type(error).__name__}: {error}")
-            images = [member for member in images if member.offset_data + member.size <= archive.size]
+            problems.append(f"{archive.path}: the rest of the archive is lost: {type(error).__name__}: {error}")
+            images = [member for member in images if member.offset_data + member.size <= end]
         if not images and not problems:
-            problems.append(f"{archive}: it holds no image")
+            problems.append(f"{archive.path}: it holds no image")
         self.broken.extend(problems)
         stem = archive.name.removesuffix(".tar")
         own_class = stem if re.fullmatch(r"n\d+", stem) else None
         for image in images:
             label = labels.get(_key(image.name)) or innermost_id(image.name.split("/")[:-1]) or own_class
-            start = archive.start + image.offset_data
-            self.images.append(_Member(archive, printable(image.name), start, image.size, label))
+            path = f"{archive.path}/{printable(image.name)}"
+            self.images.append(Member(archive.file, path, image.offset_data, image.size, label))
 
 
 @dataclass(frozen=True)
 class TarPart:
     """Archives that are read together. The class is an image's label file, or the WordNet id of a folder or archive."""
 
-    archives: tuple[Archive, ...]
+    archives: tuple[Member, ...]
     expected: int
     side: int
-    piece: tuple[_Member, ...] = ()
+    piece: tuple[Member, ...] = ()
     """Images of a part that is a piece of one large archive; empty for a part of whole archives."""
 
     def index(self) -> PartIndex:
         images = self._contents.images
-        names = [PurePosixPath(image.name).name for image in images]
-        return PartIndex([image.label for image in images], names, self._contents.broken, self._contents.passed_over)
+        classes, names = [image.label for image in images], [image.name for image in images]
+        return PartIndex(classes, names, self._contents.broken, self._contents.passed_over)
 
     def load(self, indices: NDArray[np.int64]) -> ImageBatch:
         chosen = indices.tolist()
@@ -117,8 +112,7 @@ class TarPart:
         return decode_batch(chosen, encoded, self.path, self.side)
 
     def path(self, index: int) -> str:
-        image = self._contents.images[index]
-        return f"{image.archive}/{image.name}"
+        return self._contents.images[index].path
 
     @cached_property
     def _contents(self) -> _Contents:
@@ -128,8 +122,8 @@ class TarPart:
         return contents
 
 
-def _read(members: Iterable[_Member]) -> Iterator[bytes]:
-    for file, group in groupby(members, key=lambda member: member.archive.file):
+def _read(members: Iterable[Member]) -> Iterator[bytes]:
+    for file, group in groupby(members, key=lambda member: member.file):
         with file.open("rb") as source:
             for member in group:
                 source.seek(member.start)
@@ -142,7 +136,7 @@ def _open(_: Path, files: list[Path], request: SourceRequest) -> Source:
     archives = [archive for file in files for archive in _archives(file, passed_over)]
     per_image = _bytes_per_image(archives)
     parts: list[TarPart] = []
-    together: list[Archive] = []
+    together: list[Member] = []
     expected = 0
     for archive in archives:
         number = max(1, int(archive.size / per_image))
@@ -164,10 +158,10 @@ def _open(_: Path, files: list[Path], request: SourceRequest) -> Source:
     return Source(parts, passed_over=passed_over)
 
 
-def _archives(file: Path, passed_over: PassedOver) -> list[Archive]:
+def _archives(file: Path, passed_over: PassedOver) -> list[Member]:
     """Return the tar itself, or the tars inside it."""
-    whole = Archive(file, file.name, 0, file.stat().st_size)
-    inner: list[Archive] = []
+    whole = Member(file, str(file), 0, file.stat().st_size)
+    inner: list[Member] = []
     others: list[str] = []
     try:
         with _open_tar(whole) as tar:
@@ -175,9 +169,10 @@ def _archives(file: Path, passed_over: PassedOver) -> list[Archive]:
                 if _is_image(member):
                     return [whole]
                 if member.isfile() and member.name.endswith(".tar"):
-                    inner.append(Archive(file, PurePosixPath(member.name).name, member.offset_data, member.size))
+                    path = f"{file}/{PurePosixPath(member.name).name}"
+                    inner.append(Member(file, path, member.offset_data, member.size))
                 elif member.isfile():
-                    others.append(f"{whole}/{printable(member.name)}")
+                    others.append(f"{file}/{printable(member.name)}")
         if inner:
             passed_over.add_files(others)
             _check_end(whole)
@@ -192,7 +187,7 @@ def _is_image(member: tarfile.TarInfo) -> bool:
     return member.isfile() and PurePosixPath(member.name).suffix.lower() in IMAGE_ENDINGS
 
 
-def _check_end(archive: Archive) -> None:
+def _check_end(archive: Member) -> None:
     """Check the two blocks of zeros that end a tar: without them it was truncated, if only between two members."""
     with archive.file.open("rb") as file:
         file.seek(archive.start + max(0, archive.size - len(_END)))
@@ -201,15 +196,11 @@ def _check_end(archive: Archive) -> None:
 
 
 @contextmanager
-def _open_tar(archive: Archive) -> Iterator[tarfile.TarFile]:
-    with tarfile.open(archive.file, "r:") as outer:
-        if archive.start == 0:
-            yield outer
-            return
-        member = tarfile.TarInfo(archive.name)
-        member.size, member.offset_data = archive.size, archive.start
-        with tarfile.open(fileobj=outer.extractfile(member), mode="r:") as inner:
-            yield inner
+def _open_tar(archive: Member) -> Iterator[tarfile.TarFile]:
+    with archive.file.open("rb") as file:
+        file.seek(archive.start)
+        with tarfile.open(fileobj=file, mode="r:") as tar:  # begins where the file is; a tar ends by itself
+            yield tar
 
 
 def _labels(name: str, content: bytes) -> dict[str, str]:
@@ -226,7 +217,7 @@ def _key(name: str) -> str:
     return f"{folder}/{file.split('.')[0]}"
 
 
-def _bytes_per_image(archives: list[Archive]) -> float:
+def _bytes_per_image(archives: list[Member]) -> float:
     """Estimate the mean size of an image from the first ones of a few archives."""
     sizes = []
     for archive in archives[:: max(1, len(archives) // _SAMPLED)]:

@@ -1,5 +1,7 @@
 """`gd-ray sampled`: sampled stream images and the files that they come from."""
 
+import re
+
 import numpy as np
 import pytest
 from PIL import Image
@@ -30,7 +32,8 @@ def made(tmp_path, monkeypatch):
 
 def rows(capsys):
     """The columns of each printed image."""
-    return [[column for column in line.split("  ") if column] for line in capsys.readouterr().out.splitlines()[1:]]
+    lines = capsys.readouterr().out.splitlines()[1:]
+    return [re.match(r" *(\d+) +(.+?) +([\d.]*) +(\d+) +(.+)", line).groups() for line in lines if ".png" in line]
 
 
 def test_images_are_listed_and_copied(made, tmp_path, capsys):
@@ -39,10 +42,10 @@ def test_images_are_listed_and_copied(made, tmp_path, capsys):
     sampled("results", trial)
     listed = rows(capsys)
     assert [row[-1] for row in listed] == [*paths[4:], *paths[:4]]
-    assert [row[1] for row in listed] == ["ood", "ood", "ant hill", "ant hill", "bee", "bee"]
-    assert [word.strip() for word in listed[2]] == ["2", "ant hill", "0.9000", "20", paths[0]]
+    assert [row[1].strip() for row in listed] == ["ood", "ood", "ant hill", "ant hill", "bee", "bee"]
+    assert listed[2] == ("2", "ant hill", "0.9000", "20", paths[0])
     sampled("results", trial, class_name="bee", stage=2, stream=("wild=streams/wild",), copy="bees")
-    assert [row[-1] for row in rows(capsys)] == [*paths[2:4], "bees: 2 images."]
+    assert [row[-1] for row in rows(capsys)] == paths[2:4]
     for file, path in zip(sorted(tmp_path.glob("bees/*.png")), paths[2:4], strict=True):
         assert boxed(Image.open(path)) == np.asarray(Image.open(file)).tobytes()
     sampled("results", trial, class_name="1")

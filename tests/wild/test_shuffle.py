@@ -79,6 +79,10 @@ def test_what_is_passed_over_is_counted_and_named(folder, tmp_path, monkeypatch)
         *(f"{folder}/cat/a.heic", f"{folder}/dog/b.HEIC", f"{folder}/dog/c.heic")
     ]
     assert passed_over.examples[locked] == [f"{folder}/locked"]
+    with pytest.raises(
+        UserError, match=r"holds no images \(folder that cannot be read \(Permission denied\): .*locked"
+    ):
+        make(folder / "locked", tmp_path / "again")
 
 
 @pytest.mark.parametrize("rows", [1, 4096])
