@@ -1,6 +1,6 @@
 """`gd-ray prepare`: make streams and data sets, and print their size and statistics. Imports torch and Ray late."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -12,6 +12,7 @@ from rich.console import Console
 
 from gd_ray.data.pixels import Statistics
 from gd_ray.errors import UserError
+from gd_ray.naming import counted
 from gd_ray.progress import OnProgress
 from gd_ray.sources.base import PassedOver, TinyRequest, find_splits
 from gd_ray.storage import sibling
@@ -89,11 +90,13 @@ def stream(
         prepared = prepare_stream(paths.source, paths.out, side=side, tiny=tiny, on_progress=on_progress, **options)
     manifest = prepared.stream.manifest
     size = sum(shard.bytes for shard in manifest.shards) / 1e6
-    contents = f"{manifest.images} images of {side}x{side} in {_count(manifest.shards, 'shard')}, {size:.0f} MB"
+    contents = f"{manifest.images} images of {side}x{side} in {counted(len(manifest.shards), 'shard')}, {size:.0f} MB"
     _print_made(paths.out, contents, manifest.images, started, prepared.stream.digest)
     if manifest.excluded:
         left_out = sum(manifest.excluded.values())
-        _CONSOLE.print(f"Excluded {left_out} images of {_count(manifest.excluded, 'class')}; manifest.json lists them.")
+        _CONSOLE.print(
+            f"Excluded {left_out} images of {counted(len(manifest.excluded), 'class')}; manifest.json lists them."
+        )
     unreadable = f"{manifest.unreadable} could not be read" if manifest.unreadable else ""
     _print_rest(manifest.statistics, unreadable, manifest.unreadable_examples, manifest.passed_over, "manifest.json")
     for warning in prepared.warnings:
@@ -214,7 +217,7 @@ def distances(
             write_split(opened, split, sibling(out, split.name), on_progress=on_progress)
     for split in plan.splits:
         short = "" if split.images >= least or split.name == "unknown" else f" (fewer than --least {least})"
-        size = f"{_count(split.classes, 'class')}, {split.images} images{short}"
+        size = f"{counted(len(split.classes), 'class')}, {split.images} images{short}"
         _CONSOLE.print(f"{sibling(out, split.name)}: {split.about}, {size}.")
     _print_classes("Training classes, in no split", plan.training)
     _print_classes(f"Not in WordNet, in {sibling(out, 'unknown')}", plan.unknown)
@@ -286,9 +289,4 @@ def _print_rest(
 def _print_classes(what: str, counts: Mapping[str, int]) -> None:
     if counts:
         names = ", ".join(list(counts)[:10]) + (" and more" if len(counts) > 10 else "")
-        _CONSOLE.print(f"{what}: {sum(counts.values())} images of {_count(counts, 'class')}: {names}.")
-
-
-def _count(things: Sized, noun: str) -> str:
-    plural = f"{noun}es" if noun.endswith("s") else f"{noun}s"
-    return f"{len(things)} {noun if len(things) == 1 else plural}"
+        _CONSOLE.print(f"{what}: {sum(counts.values())} images of {counted(len(counts), 'class')}: {names}.")
