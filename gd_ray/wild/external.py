@@ -59,8 +59,7 @@ def sample_external_set(
             scored += images
             progress(stage, "score", scored, window.length - plan.skipped)
 
-        needs_means = any(ranking.needs_means for ranking in plan.rankings)
-        means = _class_means(previous, labelled, statistics) if needs_means else None
+        means = _class_means(previous, labelled, statistics) if plan.needs_means else None
         candidates = scorer(ScoringJob(previous, statistics, stream, window, plan, means), on_images)
     sample = finish(plan, candidates, window.length, numpy_generator(spec.seed, stage, Purpose.OOD_SAMPLE))
     sample = replace(sample, positions=window.positions(sample.positions))

@@ -199,7 +199,15 @@ class SamplingPlan:
         return self.num_classes > 0 and (self.num_prev > 0 or (self.num_ood > 0 and self.ood in RANKINGS))
 
     @property
-    def rankings(self) -> list[Ranking]:
+    def needs_features(self) -> bool:
+        return any(ranking.needs_features for ranking in self._rankings)
+
+    @property
+    def needs_means(self) -> bool:
+        return any(ranking.needs_means for ranking in self._rankings)
+
+    @property
+    def _rankings(self) -> list[Ranking]:
         return [RANKINGS[name] for name in (self.previous, self.ood) if name in RANKINGS]
 
 

@@ -50,7 +50,7 @@ class ScoringJob:
 
     def select(self, unit: Unit, images: NDArray[np.uint8]) -> Candidates:
         """Score the images of a unit and keep its candidates."""
-        if self.means is None and not any(ranking.needs_features for ranking in self.plan.rankings):
+        if not self.plan.needs_features and self.means is None:
             logits = in_batches(self.model.logits, self.model, images, self.statistics)
             return candidates(self.plan, unit.offsets, Outputs(_array(logits)))
         head = self.model.head
