@@ -78,7 +78,7 @@ def run_experiment(
         nodes = connect(cluster.address)
     resources = resolve_resources(cluster, nodes, windows, len(open_jobs))
     selection = _selection(name, storage, command, jobs)
-    restarts_s = 0.0 if cluster.address is None else _GCS_RESTARTS_S
+    restarts_s = _GCS_RESTARTS_S if cluster.address or "RAY_ADDRESS" in os.environ else 0.0
     try:
         with watched_servers(restarts_s), run_heartbeat(progress_file(storage, selection.digest), run):
             with console.status(f"reading data sets and streams{', checking GPUs' if resources.gpus else ''}"):
