@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from gd_ray.errors import UserError
+from gd_ray.slurm import slurm_options
 
 _QUEUED_PER_CPU = 3
 """Tasks that wait for each CPU; the rest of the items stay with the caller."""
@@ -51,7 +52,7 @@ def start_ray(address: str | None = None, **options: Any) -> None:
         return
     check_environment(address)
     if address is None and "RAY_ADDRESS" not in os.environ:  # a submitted job finds its cluster there
-        address, options = "local", {"include_dashboard": False, **options}
+        address, options = "local", {"include_dashboard": False, **slurm_options(), **options}
     handler = signal.getsignal(signal.SIGTERM)
     try:
         # Ray puts the working directory first on its workers' path: a user's folder 'trials' there would hide ours.

@@ -9,6 +9,7 @@ from typing import Literal
 import tyro
 
 from gd_ray.errors import UserError
+from gd_ray.slurm import in_slurm
 
 _LEAST = {"cpus": 0.01, "gpus": 0, "scorers": 0, "scorer_cpus": 0.01, "scorer_gpus": 0, "retries": 0}
 _POOL_PAYS = 10_000
@@ -141,8 +142,8 @@ def resolve_resources(
     gpus, doubled = (cluster.gpus, 0) if cluster.gpus is not None else gpu_shares(trials, total_gpus)
     if gpus and not total_gpus:
         raise UserError(
-            f"--gpus {gpus:g} needs a GPU, but Ray found none{_hidden_gpus()}; use --gpus 0, or check nvidia-smi on "
-            f"the machines of the cluster."
+            f"--gpus {gpus:g} needs a GPU, but Ray found none{_more('GPU')}{_hidden_gpus()}; use --gpus 0, or check "
+            f"nvidia-smi on the machines of the cluster."
         )
     if gpus and 1 - int(1 / gpus + 1e-9) * gpus > 0.05:
         fit = int(1 / gpus)
@@ -162,11 +163,13 @@ def resolve_resources(
         if scorers and wanted > total:
             raise UserError(
                 f"{option} and --scorer-{kind.lower()}s ask for {wanted:g} {kind}s for a trial and its "
-                f"scorers, but the cluster has {total:g}; lower them, or let trials score for themselves (--scorers 0)."
+                f"scorers, but the cluster has {total:g}{_more(kind)}; lower them, or let trials score for themselves "
+                f"(--scorers 0)."
             )
         most, largest = max(own, scorer if scorers else 0.0), max(node.get(kind, 0.0) for node in nodes)
         if most > largest:
-            raise UserError(f"{option} {most:g} is more than the {largest:g} of the largest machine; lower it.")
+            there = f"the {largest:g} of the largest machine{_more(kind)}"
+            raise UserError(f"{option} {most:g} is more than {there}; lower it.")
     for what, cpu, gpu in (("--", cpus, gpus), ("--scorer-", scorer_cpus, scorer_gpus))[: 1 + bool(scorers)]:
         if not any(node.get("CPU", 0.0) >= cpu and node.get("GPU", 0.0) >= gpu for node in nodes):
             asked = f"{what}cpus {cpu:g} with {what}gpus {gpu:g}"
@@ -183,6 +186,10 @@ def gpu_shares(trials: int, gpus: int) -> tuple[float, int]:
         return 0.0, 0
     parts = next((parts for parts in (1, 2, 4) if trials <= parts * gpus), 4)
     return 1 / parts, max(0, parts * gpus - trials) if parts > 1 else 0
+
+
+def _more(kind: str) -> str:
+    return f" (ask Slurm for more with --{kind.lower()}s-per-task)" if in_slurm() else ""
 
 
 def _hidden_gpus() -> str:
