@@ -64,6 +64,9 @@ def run(trials: tyro.conf.OmitArgPrefixes[Trials], cluster: tyro.conf.OmitArgPre
         gd-ray run table1 --where dataset=cifar100 --address auto --stream tinyimages=/streams/tiny
         gd-ray run table1 --where method=gd+ext --where task_size=10 --set ood_ratio=0.5,0.6
         gd-ray run grid.yaml --plugin my_methods.py
+
+    For Slurm, Kubernetes and machines behind ssh, 'gd-ray list' ends with the folder of templates; the first lines of
+    each explain its use. In a Slurm job, a run takes the CPUs and GPUs of its task.
     """
     from analysis.summary import accuracy_table
 

@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import fields
+from pathlib import Path
 from threading import Event, Thread
 
 from rich.console import Console, Group, RenderableType
@@ -153,6 +154,9 @@ def print_names(runs: Mapping[str, str]) -> None:
     values = (f"{name}={'none' if value is None else value}" for name, value in defaults.items())
     text = f"Fields of a trial, for --set, --where and YAML, with the paper's values: {', '.join(values)}."
     narrow.print("", text, markup=False)
+    clusters = Path(__file__).with_name("clusters")
+    templates = ", ".join(sorted(file.name for file in clusters.iterdir()))
+    wide.print(f"\nTemplates for clusters, in {clusters}: {templates}.", markup=False, highlight=False, soft_wrap=True)
 
 
 def _experiments() -> Table:
