@@ -33,14 +33,15 @@ TITLES = {
 }
 """Columns of the table, and what summarizes a trial."""
 _SUMS = ("head_hits", "task_aware_hits", "top5_hits", "nll")
-_STORED = ("stage", "task", "hits", "total", "classes_of_task", *_SUMS, "coreset_size", "recorded_model_in_images")
+_SIZES = ("labelled_size", "coreset_size", "recorded_model_in_images")
+_STORED = ("stage", "task", "hits", "total", "classes_of_task", *_SUMS, *_SIZES)
 NOTE = (
     "In %, except NLL (nats) and memory. Last, old and new are of the last model. Task-aware accuracy (the class among "
     "those of its task), top-5 accuracy, NLL and ECE (15 ranges) are averaged over stages 2 to the last, as ACC is. "
     "Forgetting by the best earlier accuracy and backward transfer are means over tasks. Intransigence is what a task "
     "just learned lacks to Oracle's accuracy on it, seed by seed. AUROC and FPR95 tell test images of classes seen "
     "from those of classes still to be learned by the head's confidence, averaged over stages 2 to the last but one. "
-    "Memory is the coreset and the model's room at four bytes a parameter, in uncompressed images. A cell is empty "
+    "Memory is the images kept and the model's room at four bytes a parameter, in uncompressed images. A cell is empty "
     "where a seed lacks what it needs."
 )
 
@@ -60,7 +61,9 @@ def trial_measures(results: Results, trials: pd.DataFrame) -> pd.DataFrame:
     frame = pd.concat(parts).join(_calibration(results.rows("confidences", ids)))
     memory = last.drop_duplicates("trial_id").set_index("trial_id")
     frame["model"] = memory.get("recorded_model_in_images", np.nan)
-    frame["memory"] = memory["coreset_size"] + frame["model"]
+    replayed = set(trials.loc[trials["method_replay_all"].fillna(False).astype(bool), "trial_id"].astype(str))
+    kept = memory["coreset_size"].where(~memory.index.isin(replayed), memory["labelled_size"])
+    frame["memory"] = kept + frame["model"]
     frame = trials.assign(trial_id=ids).merge(frame, left_on="trial_id", right_index=True)
     return frame.drop(columns="learned").assign(intransigence=_intransigence(frame))
 

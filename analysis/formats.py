@@ -98,7 +98,8 @@ def _cells(row: Any, *, with_n: bool, with_printed: bool) -> list[Cell]:
 
 def mean_sd(mean: float, sd: float) -> str:
     """Format a mean and its standard deviation, which a single value does not have."""
-    return f"{mean:.1f}" if pd.isna(sd) else f"{mean:.1f} ± {sd:.1f}"
+    shown = f"{round(mean, 1) + 0.0:.1f}"  # no negative zero
+    return shown if pd.isna(sd) else f"{shown} ± {sd:.1f}"
 
 
 def signed(value: float, digits: int) -> str:

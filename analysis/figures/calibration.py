@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from analysis.aggregate import ordered, task_text
@@ -26,6 +27,8 @@ from gd_ray.paper import METHODS as PAPERS_METHODS
 _COMPARED = ("oracle", "baseline", "gd", "gd+ext")
 """The paper's methods that are shown beside those that it does not have."""
 _MOST = 8
+_LEAST = 0.01
+"""Share of the images that a range of confidence needs to be drawn: of a few, accuracy is chance."""
 _COLUMNS = 4
 Histograms = dict[str, tuple[NDArray[np.float64], NDArray[np.float64]]]
 
@@ -57,7 +60,7 @@ def _reliability(pooled: Histograms, rows: pd.DataFrame, dataset: str, place: st
     for method, (counts, sums) in pooled.items():
         (right, wrong), confidence = counts[-1, :2], sums[-1, :2].sum(axis=0)
         images, accuracy, mean = reliability(right, wrong, confidence)
-        shown = images > 0
+        shown = images >= _LEAST * images.sum()
         label = label_of(rows, method)
         axes.plot(100 * mean[shown], 100 * accuracy[shown], label=label, **line_style(method, others))  # type: ignore[arg-type]
     style_axes(axes, "mean confidence (%)", "accuracy (%)")
@@ -66,8 +69,9 @@ def _reliability(pooled: Histograms, rows: pd.DataFrame, dataset: str, place: st
     return ReportFigure(
         f"reliability-{dataset}",
         f"How far confidence can be trusted: {place}",
-        f"Accuracy of the head against its mean confidence after the last stage, in 15 equal ranges of confidence; "
-        f"test images of {seeds_text(n)} together{seed_mismatch_note(rows, 'line')}. On the dotted line confidence is "
+        f"Accuracy of the head against its mean confidence after the last stage, in 15 equal ranges of confidence "
+        f"(those with less than 1% of the images are left out); over all test images of {seeds_text(n)}"
+        f"{seed_mismatch_note(rows, 'line')}. On the dotted line confidence is "
         f"as high as accuracy; below it the head is too sure.",
         figure,
     )
@@ -92,6 +96,7 @@ def _seen_and_unseen(pooled: Histograms, rows: pd.DataFrame, dataset: str, place
         axes.set_title(label_of(rows, method), fontsize=10)
         style_axes(axes, "after stage", "")
         axes.set_ylim(0, 102)
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     for axes in panels[::columns]:
         axes.set_ylabel("mean confidence (%)")
     figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=2, frameon=False)
@@ -100,7 +105,8 @@ def _seen_and_unseen(pooled: Histograms, rows: pd.DataFrame, dataset: str, place
         f"confidence-{dataset}",
         f"Confidence on classes seen and on classes still to be learned: {place}",
         f"Mean confidence of the head on test images of the classes seen and of those that later stages learn, after "
-        f"each stage; {seeds_text(n)} together{seed_mismatch_note(rows, 'panel')}. The farther apart the lines, the "
-        f"better confidence tells what a model knows from what it does not; the table 'Other conventions' has AUROC.",
+        f"each stage; over all test images of {seeds_text(n)}{seed_mismatch_note(rows, 'panel')}. Where lines meet, "
+        f"mean confidence does not tell what a model has learned from what it has not; the table 'Other conventions' "
+        f"has AUROC.",
         figure,
     )
