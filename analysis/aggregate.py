@@ -76,6 +76,14 @@ def task_text(trials: pd.DataFrame, size: int) -> str:
     return f"task size {size} after a first of {first}" if first else f"task size {size}"
 
 
+def at_main_size(trials: pd.DataFrame) -> tuple[int, pd.DataFrame]:
+    """Return the task size that most methods have, 10 among equals as in the paper's ablations, and its trials."""
+    counts = trials.groupby("task_size", observed=True)["method"].nunique()
+    sizes = counts.index[counts == counts.max()]
+    size = 10 if 10 in sizes else int(sizes[0])
+    return size, trials[trials["task_size"] == size]
+
+
 def uses_external(trials: pd.DataFrame) -> "pd.Series[bool]":
     """Return which trials learn with external data; an unknown method counts as one that does not."""
     return trials["method_external"].fillna(False).astype(bool)

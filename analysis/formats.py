@@ -62,7 +62,7 @@ def _grid(table: Table, frame: pd.DataFrame, dataset: str) -> Grid:
     cells = {(row.method, row.task_size, row.metric): row for row in frame.itertuples()}
     known = frame[frame["printed"].notna()]
     with_printed = set(zip(known["task_size"], known["metric"], strict=True))
-    same_n, one_size = frame["n"].nunique() == 1, frame["task_size"].nunique() == 1
+    usual_n, one_size = int(frame["n"].mode()[0]), frame["task_size"].nunique() == 1
     header = ["method"]
     for size, metric in keys:
         name = metric_title(metric, table.setting.convention)
@@ -76,35 +76,46 @@ def _grid(table: Table, frame: pd.DataFrame, dataset: str) -> Grid:
         for method, title in part[["method", "title"]].drop_duplicates().itertuples(index=False):
             row = [Cell(title)]
             for key in keys:
-                row += _cells(cells.get((method, *key)), with_n=not same_n, with_printed=key in with_printed)
+                row += _cells(cells.get((method, *key)), usual_n=usual_n, with_printed=key in with_printed)
             rows.append(tuple(row))
     place = dataset_title(dataset) + (f", {task_text(table.setting.trials, keys[0][0])}" if one_size else "")
-    n = f", n = {frame['n'].iloc[0]}" if same_n else ""
-    return Grid(f"{table.layout.title} ({place}), in %, mean ± standard deviation{n}", tuple(header), tuple(rows))
+    n = f", n = {usual_n}{'' if (frame['n'] == usual_n).all() else ' where no other is given'}"
+    return Grid(f"{table.layout.title} ({place}), mean ± standard deviation in %{n}", tuple(header), tuple(rows))
 
 
-def _cells(row: Any, *, with_n: bool, with_printed: bool) -> list[Cell]:
+def _cells(row: Any, *, usual_n: int, with_printed: bool) -> list[Cell]:
     if row is None:
         return [Cell("")] * (3 if with_printed else 1)
-    text = mean_sd(row.mean, row.sd) + (f" (n = {row.n})" if with_n else "") + (" †" if row.collapsed else "")
+    text = mean_sd(row.mean, row.sd) + (f" (n = {row.n})" if row.n != usual_n else "") + (" †" if row.collapsed else "")
     cells = [Cell(text, float(row.mean), bool(row.best))]
     if with_printed and pd.isna(row.printed):
         cells += [Cell("")] * 2
     elif with_printed:
-        cells.append(Cell(mean_sd(row.printed, row.printed_sd), float(row.printed)))
-        cells.append(Cell(signed(row.difference, 1), float(row.difference)))
+        cells += [Cell(mean_sd(row.printed, row.printed_sd), float(row.printed)), number_cell(row.difference, "+.1f")]
     return cells
+
+
+def number(value: float, form: str = ".1f") -> str:
+    """Format a number with a typographic minus; what rounds to zero has no sign."""
+    text = f"{value:{form}}".replace("-", "−")
+    return text if re.search("[1-9]", text) else text.replace("−", "+" if "+" in form else "")
 
 
 def mean_sd(mean: float, sd: float) -> str:
     """Format a mean and its standard deviation, which a single value does not have."""
-    shown = f"{round(mean, 1) + 0.0:.1f}"  # no negative zero
-    return shown if pd.isna(sd) else f"{shown} ± {sd:.1f}"
+    return number(mean) if pd.isna(sd) else f"{number(mean)} ± {sd:.1f}"
 
 
 def signed(value: float, digits: int) -> str:
-    """Format a number with its sign and a typographic minus."""
-    return f"{round(value, digits) + 0.0:+.{digits}f}".replace("-", "−")
+    return number(value, f"+.{digits}f")
+
+
+def number_cell(value: float, form: str = ".1f") -> Cell:
+    return Cell(number(value, form), float(value))
+
+
+def interval(low: float, high: float, form: str = "+.1f") -> str:
+    return "" if pd.isna(low) else f"{number(low, form)} to {number(high, form)}"
 
 
 def frame_grid(frame: pd.DataFrame, title: str, names: dict[str, str] | None = None) -> Grid:
@@ -122,8 +133,7 @@ def _plain(value: Any) -> Cell:
     if isinstance(value, bool):
         return Cell("yes" if value else "")
     if isinstance(value, int | float) or hasattr(value, "item"):
-        number = float(value)
-        return Cell(f"{number:g}" if number == int(number) else f"{number:.3g}", number)
+        return number_cell(value, "g" if value == int(value) else ".3g")
     return Cell(str(value))
 
 

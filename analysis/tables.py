@@ -35,7 +35,7 @@ class Layout:
         return tuple(method for _, methods in self.blocks for method in methods)
 
 
-_ORACLE, *_OTHERS = TABLES[1]
+ORACLE, *_OTHERS = TABLES[1]
 _WITHOUT = tuple(method for method in _OTHERS if not METHODS[method].external)
 _WITH = tuple(method for method in _OTHERS if METHODS[method].external)
 _ABLATIONS = {
@@ -48,13 +48,13 @@ LAYOUTS: dict[str, Layout] = {
     "1": Layout(
         "1",
         "Table 1: comparison of methods",
-        (("", (_ORACLE,)), ("", (*_WITHOUT, _WITH[-1]))),
+        (("", (ORACLE,)), ("", (*_WITHOUT, _WITH[-1]))),
         tuple((_WITH[-1], method) for method in _WITHOUT),
     ),
     "C.1": Layout(
         "C.1",
         "Table C.1: comparison of methods, with and without external data",
-        (("", (_ORACLE,)), ("Without an external dataset", _WITHOUT), ("With an external dataset", _WITH)),
+        (("", (ORACLE,)), ("Without an external dataset", _WITHOUT), ("With an external dataset", _WITH)),
         (
             *((method, "baseline") for method in _OTHERS if method != "baseline"),
             *((method, method.removesuffix("+ext")) for method in _WITH),
@@ -94,8 +94,9 @@ def own_methods(setting: Setting) -> Layout | None:
     if not own:
         return None
     known = tuple(m for m in LAYOUTS["C.1"].methods if m in present)
-    pairs = tuple((method, "baseline") for method in own)
-    return Layout("own", "Methods of your own", (("", known), ("Your own", tuple(own))), pairs)
+    with_external = tuple((method, plain) for method in own if (plain := method.removesuffix("+ext")) != method)
+    pairs = (*((method, "baseline") for method in own), *with_external)
+    return Layout("own", "Methods beyond the paper", (("", known), ("Beyond the paper", tuple(own))), pairs)
 
 
 def metric_title(metric: str, convention: str) -> str:
@@ -165,7 +166,7 @@ def _cells(layout: Layout, setting: Setting, trials: pd.DataFrame) -> pd.DataFra
 
 def _best(frame: pd.DataFrame) -> pd.Series:
     """Mark the best mean of each block and column, as rounded in print; Oracle does not compete."""
-    competes = frame["method"] != _ORACLE
+    competes = frame["method"] != ORACLE
     score = frame["mean"].round(1).where(frame["metric"] == "acc", -frame["mean"].round(1)).where(competes)
     keys = [frame[name] for name in ("block", "dataset", "task_size", "metric")]
     several = competes.groupby(keys, observed=True).transform("sum") > 1
@@ -180,7 +181,7 @@ def _remarks(setting: Setting, frame: pd.DataFrame) -> list[str]:
         seeds = frame.drop_duplicates(list(_CELL))
         few = seeds[seeds["n"] < seeds["n"].max()]
         names = ", ".join(f"{row.title} at {row.task_size} (n = {row.n})" for row in few.head(6).itertuples())
-        notes.append(f"Some cells have fewer seeds than others: {names}{', …' if len(few) > 6 else ''}.")
+        notes.append(f"Some cells have fewer seeds than others: {names}{' and others' if len(few) > 6 else ''}.")
     if frame["printed"].notna().any() and setting.differs:
         notes.append(f"These are not the paper's settings ({setting.differs}): no verdicts against its numbers.")
     if frame["printed"].notna().any() and setting.convention == "paper":
@@ -239,7 +240,7 @@ def gap_closed(setting: Setting) -> tuple[pd.DataFrame, list[str]]:
     rows, notes = [], []
     for dataset, trials in setting.trials.groupby("dataset", observed=True):
         present = set(trials["method"])
-        lacking = [METHODS[name].title for name in ("baseline", _ORACLE) if name not in present]
+        lacking = [METHODS[name].title for name in ("baseline", ORACLE) if name not in present]
         if lacking:
             notes.append(
                 f"{dataset}: the gap between Baseline and Oracle needs trials of {' and '.join(lacking)}; run them as "
@@ -250,7 +251,7 @@ def gap_closed(setting: Setting) -> tuple[pd.DataFrame, list[str]]:
         wide = trials.pivot_table(
             index="seed", columns=["task_size", "method"], values=metrics, observed=True, aggfunc="first"
         )
-        for method in ordered(present - {"baseline", _ORACLE}):
+        for method in ordered(present - {"baseline", ORACLE}):
             for metric in metrics:
                 values = _gaps(pd.DataFrame(wide[metric]), method)
                 if len(values):
@@ -263,8 +264,8 @@ def gap_closed(setting: Setting) -> tuple[pd.DataFrame, list[str]]:
 def _gaps(wide: pd.DataFrame, method: str) -> pd.DataFrame:
     """Return gap[seed, task size], for the seeds that have all three methods at every task size where any has."""
     gaps = {
-        size: stats.gap_closed(*(wide[size, name] for name in (method, "baseline", _ORACLE)))
+        size: stats.gap_closed(*(wide[size, name] for name in (method, "baseline", ORACLE)))
         for size in dict.fromkeys(wide.columns.get_level_values(0))
-        if all((size, name) in wide.columns for name in (method, "baseline", _ORACLE))
+        if all((size, name) in wide.columns for name in (method, "baseline", ORACLE))
     }
     return pd.DataFrame(gaps, index=wide.index).dropna()

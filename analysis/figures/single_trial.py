@@ -1,4 +1,7 @@
-"""Figures of single trials: accuracy by task, confusions, and the images that Algorithm 2 sampled."""
+"""Figures of single trials: accuracy by task, confusions, and the images that were sampled from a stream."""
+
+from collections.abc import Sequence
+from textwrap import fill
 
 import numpy as np
 import pandas as pd
@@ -6,106 +9,96 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
-from analysis.aggregate import ordered, task_text, uses_external
+from analysis.aggregate import at_main_size, task_text, uses_external
 from analysis.curves import accuracy_matrix
-from analysis.figures.style import ReportFigure, label_of, panels_of, plain, seed_mismatch_note, style_axes
+from analysis.figures import style
+from analysis.figures.style import ReportFigure, label_of, plain
 from analysis.published import dataset_title
 from analysis.results import Results
 from analysis.streams import FindStream
+from gd_ray.naming import counted
 
-_COLOUR_MAP = "cividis"
-_COMPARED = ("baseline", "e2e", "gd", "gd+ext")
-
-
-def main_size(trials: pd.DataFrame) -> int:
-    """Return the task size to show: 10 as in the paper's ablations, or the one with most trials."""
-    counts = trials["task_size"].value_counts()
-    return 10 if 10 in counts.index else int(counts.index[0])
+_COLUMNS = 4
+_ROWS_OF_IMAGES, _IMAGES = 20, 10
+_HISTOGRAMS = 5
 
 
-def _compared(trials: pd.DataFrame) -> tuple[int, pd.DataFrame, list[str]]:
-    """Return the main task size, its trials, and the few methods shown side by side."""
-    size = main_size(trials)
-    rows = trials[trials["task_size"] == size]
-    return size, rows, [m for m in _COMPARED if m in set(rows["method"])] or ordered(rows["method"])[:4]
+def _heat_maps(matrices: Sequence[tuple[str, NDArray[np.float64]]], x: str, y: str, label: str) -> Figure:
+    """Draw shares as colours, a panel for each title. Fixed places: a layout of many panels would take seconds."""
+    columns = min(_COLUMNS, len(matrices))
+    width, height = 2.6 * columns, 2.9 * -(-len(matrices) // columns) + 0.7
+    figure = Figure(figsize=(width, height))
+    for k, (title, matrix) in enumerate(matrices):
+        left, top = 2.6 * (k % columns) + 0.6, height - 2.9 * (k // columns)
+        axes = figure.add_axes((left / width, (top - 2.4) / height, 1.9 / width, 1.9 / height))
+        extent = (0.5, len(matrix) + 0.5, len(matrix) + 0.5, 0.5)
+        image = axes.imshow(100 * matrix, vmin=0, vmax=100, cmap="cividis", extent=extent, interpolation="none")
+        axes.set(title=fill(title, 22), xlabel=x, ylabel=y)
+        for axis in (axes.xaxis, axes.yaxis):
+            axis.set_major_locator(MaxNLocator(5, integer=True))
+    scale = figure.add_axes((0.6 / width, 0.5 / height, min(3.2, width - 0.7) / width, 0.15 / height))
+    figure.colorbar(image, scale, orientation="horizontal", label=label)
+    return figure
 
 
 def accuracy_heat_maps(results: Results, trials: pd.DataFrame, dataset: str) -> ReportFigure | None:
     """Draw the mean accuracy after each stage on each task."""
-    size, rows, methods = _compared(trials)
-    shown = results.stages[results.stages["trial_id"].isin(rows.loc[rows["method"].isin(methods), "trial_id"])]
-    by_trial = dict(list(shown.groupby("trial_id", observed=True)))
+    size, rows = at_main_size(trials)
+    rows = rows[rows["method"].isin(style.shown_methods(rows))]
+    stages = results.stages[results.stages["trial_id"].isin(rows["trial_id"])]
+    by_trial = dict(list(stages.groupby("trial_id", observed=True)))
     rows = rows[rows["trial_id"].isin(list(by_trial))]  # stages that cannot be read are left out
-    ids = {method: list(rows.loc[rows["method"] == method, "trial_id"]) for method in methods}
-    methods = [method for method in methods if ids[method]]
+    methods = style.shown_methods(rows)
     if not methods:
         return None
-    figure = Figure(figsize=(2.6 * len(methods) + 1.2, 3.2), layout="constrained")
-    panels = panels_of(figure, len(methods), sharey=True)
-    for axes, method in zip(panels, methods, strict=True):
-        matrix = 100 * np.mean([accuracy_matrix(by_trial[trial]) for trial in ids[method]], axis=0)
-        stages = len(matrix)
-        extent = (0.5, stages + 0.5, stages + 0.5, 0.5)
-        axes.imshow(matrix, vmin=0, vmax=100, cmap=_COLOUR_MAP, extent=extent, interpolation="nearest")
-        if stages <= 10:
-            for s, r in np.argwhere(np.isfinite(matrix)).tolist():
-                colour = "black" if matrix[s, r] > 55 else "white"
-                axes.text(r + 1, s + 1, f"{matrix[s, r]:.0f}", ha="center", va="center", color=colour, fontsize=7)
-        axes.set_title(label_of(rows, method))
-        axes.set_xlabel("task")
-        step = max(1, stages // 5)
-        axes.set_xticks(range(1, stages + 1, step))
-        axes.set_yticks(range(1, stages + 1, step))
-    panels[0].set_ylabel("after stage")
-    figure.colorbar(panels[0].images[0], ax=panels, label="accuracy (%)", shrink=0.8)
+    means = []
+    for method in methods:
+        ids = rows.loc[rows["method"] == method, "trial_id"]
+        means.append((label_of(rows, method), np.mean([accuracy_matrix(by_trial[trial]) for trial in ids], axis=0)))
+    figure = _heat_maps(means, "task", "after stage", "accuracy (%)")
+    for axes, (_, matrix) in zip(figure.axes, means, strict=False):  # the last axes are the scale
+        for s, r in np.argwhere(np.isfinite(matrix)).tolist() if len(matrix) <= 10 else ():
+            colour = "#010101" if matrix[s, r] > 0.55 else "#fefefe"  # not pure, which dark pages invert
+            axes.text(r + 1, s + 1, f"{100 * matrix[s, r]:.0f}", ha="center", va="center", color=colour, fontsize=8)
     return ReportFigure(
         f"accuracy-{dataset}",
         f"Accuracy on each task after each stage: {dataset_title(dataset)}, {task_text(rows, size)}",
-        "Row s is the model after stage s, column r the test images of task r; mean over seeds"
-        f"{seed_mismatch_note(rows[rows['method'].isin(methods)], 'panel')}. The diagonal is a task just learned. "
-        "Forgetting darkens a column from top to bottom. Look for an even last row: a bright last column and dark "
-        "others mean a model biased to its newest task.",
+        f"Row s is the model after stage s, column r the test images of task r; mean over "
+        f"{style.seeds_text(rows, 'panel')}. The diagonal is a task just learned; a column that darkens from top to "
+        "bottom is a task that is forgotten. Look for an even last row: one that is bright only at its right end is a "
+        "model biased to its newest task."
+        f"{style.left_out(trials, methods, 'accuracy_matrix(TRIAL)')}",
         figure,
     )
 
 
 def confusion_matrices(results: Results, trials: pd.DataFrame, dataset: str) -> ReportFigure | None:
     """Draw the confusions of the last model of one seed, classes in the order learned."""
-    size, rows, methods = _compared(trials)
-    seed = _shared_seed(rows, methods)
-    rows = rows[(rows["seed"] == seed)].drop_duplicates("method").set_index("method")
-    methods = [method for method in methods if method in rows.index]
-    figure = Figure(figsize=(2.9 * len(methods) + 0.8, 3.3), layout="constrained")
-    panels = panels_of(figure, len(methods), sharey=True)
-    for axes, method in zip(panels, methods, strict=True):
-        counts = results.rows("confusions", [str(rows.loc[method, "trial_id"])])
-        if counts.empty:
-            return None
-        matrix, borders = confusion_matrix(counts)
-        axes.imshow(100 * matrix, vmin=0, vmax=100, cmap=_COLOUR_MAP, interpolation="nearest")
+    size, rows = at_main_size(trials)
+    rows = rows[rows["method"].isin(style.shown_methods(rows))]
+    seed = rows.groupby("seed")["method"].nunique().idxmax()
+    rows = rows[rows["seed"] == seed].drop_duplicates("method")
+    counts = results.rows("confusions", rows["trial_id"].astype(str).tolist())
+    trial_of = dict(zip(rows["method"], rows["trial_id"], strict=True))
+    by_trial = {trial: counts[counts["trial_id"] == trial] for trial in counts["trial_id"].unique()}
+    methods = [method for method in style.shown_methods(rows) if trial_of[method] in by_trial]
+    if not methods:
+        return None
+    matrices = [(label_of(rows, m), *confusion_matrix(by_trial[trial_of[m]])) for m in methods]
+    shown = [(title, matrix) for title, matrix, _ in matrices]
+    figure = _heat_maps(shown, "predicted class", "true class", "of the true class (%)")
+    for axes, (_, _, borders) in zip(figure.axes, matrices, strict=False):
         for border in borders[:-1]:
-            axes.axhline(border - 0.5, color="white", linewidth=0.4, alpha=0.6)
-            axes.axvline(border - 0.5, color="white", linewidth=0.4, alpha=0.6)
-        axes.set_title(plain(str(rows.loc[method, "method_title"])))
-        axes.set_xlabel("predicted class")
-        axes.yaxis.set_major_locator(MaxNLocator(integer=True))
-    panels[0].set_ylabel("true class, in the order learned")
-    figure.colorbar(panels[0].images[0], ax=panels, label="of the true class (%)", shrink=0.8)
+            axes.axhline(border + 0.5, color="white", linewidth=0.4, alpha=0.6)
+            axes.axvline(border + 0.5, color="white", linewidth=0.4, alpha=0.6)
     return ReportFigure(
         f"confusion-{dataset}",
         f"Confusion matrix of the last stage: {dataset_title(dataset)}, {task_text(rows, size)}, seed {seed}",
-        "A row for each true class and a column for each predicted one, tasks in the order learned, lines between "
+        "A row for each true class and a column for each predicted one, numbered in the order learned, lines between "
         "tasks. Look for a bright diagonal; a bright band on the right means that images of old tasks are predicted "
-        "as classes of the newest one.",
+        f"as classes of the newest one.{style.left_out(trials, methods, 'confusions')}",
         figure,
-        vector=False,
     )
-
-
-def _shared_seed(rows: pd.DataFrame, methods: list[str]) -> int:
-    """Return the first of the seeds that most of these methods have."""
-    counts = rows[rows["method"].isin(methods)].groupby("seed")["method"].nunique()
-    return int(counts.index[int(counts.argmax())])
 
 
 def confusion_matrix(counts: pd.DataFrame) -> tuple[NDArray[np.float64], list[int]]:
@@ -123,9 +116,10 @@ def confusion_matrix(counts: pd.DataFrame) -> tuple[NDArray[np.float64], list[in
 
 def _sampling_trial(trials: pd.DataFrame) -> pd.Series | None:
     """Return the trial whose samples are shown: the first seed, of GD+ext if possible."""
-    rows = trials[(trials["task_size"] == main_size(trials)) & uses_external(trials)]
+    rows = trials[uses_external(trials)]
     if rows.empty:
         return None
+    rows = at_main_size(rows)[1]
     preferred = rows[rows["method"] == "gd+ext"]
     return (preferred if len(preferred) else rows).sort_values("seed").iloc[0]
 
@@ -138,27 +132,26 @@ def score_histograms(results: Results, trials: pd.DataFrame, dataset: str) -> Re
     samples = results.rows("samples", [str(trial["trial_id"])], [("source", "=", "previous")])
     if samples.empty or not samples["score"].notna().any():
         return None
-    stages = sorted(samples["stage"].unique())
-    stages = [stages[k] for k in np.unique(np.linspace(0, len(stages) - 1, min(5, len(stages))).astype(int))]
+    every = sorted(samples["stage"].unique())
+    stages = [every[k] for k in np.unique(np.linspace(0, len(every) - 1, min(_HISTOGRAMS, len(every))).astype(int))]
     values = samples["score"].astype(float)
     kind = str(samples["score_kind"].mode().iloc[0])
     bins = np.linspace(0, 1, 26) if kind == "probability" else np.linspace(values.min(), values.max(), 26)
-    figure = Figure(figsize=(2.1 * len(stages) + 0.8, 2.6), layout="constrained")
-    panels = panels_of(figure, len(stages), sharey=True, sharex=True)
+    figure = Figure(figsize=(2.3 * len(stages), 2.6), layout="constrained")
+    panels = style.panels_of(figure, 1, len(stages))
     for axes, stage in zip(panels, stages, strict=True):
         axes.hist(values[samples["stage"] == stage], bins=list(bins), color="#0072B2")
         axes.set_title(f"stage {stage}", fontsize=10)
-        style_axes(axes, f"score ({kind})", "")
-    panels[0].set_ylabel("images")
+        style.style_axes(axes, f"score ({kind})", "images")
     title, seed = plain(str(trial["method_title"])), trial["seed"]
     figure.suptitle(f"{title}, seed {seed}: images sampled for previous classes")
     return ReportFigure(
         f"scores-{dataset}",
         f"Scores of the sampled images: {dataset_title(dataset)}",
-        f"Scores ({kind}) that the previous model gave the stream images kept for previous classes "
-        f"({trial['method_title']}, task size {trial['task_size']}, seed {seed}). The left end is the lowest score "
-        f"that was needed: the farther to the right, the more the stream had to offer. All scores at the upper end at "
-        f"every stage mean a model that is certain of everything and cannot choose.",
+        f"Scores ({kind}) that the previous model gave the stream images kept for previous classes, at "
+        f"{len(stages)} of {counted(len(every), 'stage')} ({trial['method_title']}, task size {trial['task_size']}, "
+        f"seed {seed}). The left end of a panel is the lowest score kept. Look for scores that spread out: where all "
+        f"are at the upper end, the model is as sure of one image as of the other, and its scores do not choose.",
         figure,
     )
 
@@ -174,40 +167,33 @@ def contact_sheet(results: Results, trials: pd.DataFrame, dataset: str, find_str
         return None
     last = samples[samples["stage"] == samples["stage"].max()]
     best = last[last["source"] == "previous"].sort_values("score", ascending=False, kind="stable")
-    classes = sorted(best["class"].unique())[:20]
-    rows = {_class_name(results, dataset, label): best[best["class"] == label].head(10) for label in classes}
-    width = max([5, *(len(part) for part in rows.values())])
-    rows["random"] = last[last["source"] == "ood"].head(width)
+    classes = sorted(best["class"].unique())
+    shown = classes[:_ROWS_OF_IMAGES]
+    rows = {_class_name(results, dataset, label): best[best["class"] == label].head(_IMAGES) for label in shown}
+    rows["OOD"] = last[last["source"] == "ood"].head(_IMAGES)
     rows = {name: part for name, part in rows.items() if len(part)}
     if not rows:
         return None
     wanted = np.unique(np.concatenate([part["position"].to_numpy() for part in rows.values()]))
     images = stream.read(wanted)
     side, pixels = images.shape[1], dict(zip(wanted.tolist(), images, strict=True))
-    halves = 2 if len(rows) > 8 else 1
-    height = -(-len(rows) // halves)
-    figure = Figure(figsize=((0.48 * width + 1.0) * halves, 0.47 * height + 0.3), layout="constrained")
-    panels = panels_of(figure, halves, height)
-    for axes in panels:
+    figure = Figure(figsize=(0.48 * _IMAGES + 1.2, 0.47 * len(rows) + 0.3), layout="constrained")
+    for axes, (name, part) in zip(style.panels_of(figure, len(rows), 1), rows.items(), strict=True):
         axes.set_axis_off()
-    for k, (name, part) in enumerate(rows.items()):
-        axes = panels[(k % height) * halves + k // height]
-        strip = np.full((side + 2, (side + 2) * width, 3), 255, np.uint8)
+        strip = np.zeros((side + 2, (side + 2) * _IMAGES, 4), np.uint8)  # transparent but for the images
         for column, position in enumerate(part["position"]):
             left = (side + 2) * column + 1
-            strip[1 : side + 1, left : left + side] = pixels[int(position)]
-        axes.imshow(strip, interpolation="nearest")
+            strip[1 : side + 1, left : left + side] = np.dstack([pixels[int(position)], np.full((side, side), 255)])
+        axes.imshow(strip, interpolation="none")
         axes.text(-side / 5, side / 2 + 1, plain(name), ha="right", va="center", fontsize=9)
     stage, title = int(last["stage"].iloc[0]), trial["method_title"]
     return ReportFigure(
         f"samples-{dataset}",
-        f"What Algorithm 2 sampled: {dataset_title(dataset)}, stage {stage}",
-        f"For each previous class the stream images with the highest scores ({title}, task size {trial['task_size']}, "
-        f"seed {trial['seed']}), and some of the images taken at random. Look for what the images of a row share with "
-        f"its class. Few of them, or none, are of the class itself, because a stream is best prepared without the "
-        f"classes to be learned.",
+        f"Images sampled from the stream: {dataset_title(dataset)}, stage {stage}",
+        f"Images of {trial['stream']} with the highest scores among those sampled for {len(shown)} of "
+        f"{len(classes)} previous classes, and some of those sampled as out of distribution ({title}, task "
+        f"size {trial['task_size']}, seed {trial['seed']}). Look for what the images of a row share with its class.",
         figure,
-        vector=False,
     )
 
 

@@ -4,67 +4,109 @@ Colours are those of Okabe and Ito, which all kinds of colour vision distinguish
 """
 
 import io
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import matplotlib
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
+from analysis.aggregate import ordered, uses_external
+from gd_ray.methods import METHODS
 from gd_ray.paper import METHODS as PAPERS_METHODS
 
-COLOURS = {
-    "oracle": "#000000",
-    "baseline": "#999999",
-    "lwf": "#56B4E9",
-    "dr": "#009E73",
-    "e2e": "#E69F00",
-    "gd": "#D55E00",
+_LOOKS = {
+    **{"oracle": ("#000000", "*"), "baseline": ("#999999", "o"), "lwf": ("#56B4E9", "P"), "dr": ("#009E73", "s")},
+    **{"e2e": ("#E69F00", "X"), "gd": ("#D55E00", "D")},
 }
-MARKERS = {"oracle": "*", "baseline": "o", "lwf": "P", "dr": "s", "e2e": "X", "gd": "D"}
 OTHER_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#999999")
+_FIRST = ("oracle", "baseline", "gd", "gd+ext")
+_ROOM = 12
+"""Methods that a figure has room for."""
 _DPI = 130
+_DARK = b"""<style>@media (prefers-color-scheme: dark) {
+svg { fill: #e6e9ed } [style*="fill: #ffffff"] { fill: none !important }
+[style*="stroke: #000000"] { stroke: #e6e9ed !important } }</style>"""
+"""Makes a drawing fit a dark page: matplotlib leaves the fill of black text out, and names that of other things."""
 
 
 @dataclass(frozen=True)
 class ReportFigure:
-    """A figure with its title and caption."""
+    """A figure with its title and a caption of what it shows and what to look for."""
 
     name: str
     title: str
     caption: str
-    """What it shows and what to look for."""
     figure: Figure
-    vector: bool = True
-    """Whether it is small as a vector drawing; images are not."""
 
 
 def render(figure: Figure) -> dict[str, bytes]:
     """Return a figure as 'svg' and 'png', the same bytes every time."""
-    figure.draw_without_rendering()
-    figure.set_layout_engine("none")  # laid out once, not for each format
-    images = {}
-    for kind, metadata in (("svg", {"Date": None}), ("png", None)):
-        target = io.BytesIO()
-        with matplotlib.rc_context({"svg.hashsalt": "gd_ray"}):
-            figure.savefig(target, format=kind, dpi=_DPI, metadata=metadata)
-        images[kind] = target.getvalue()
+    figure.dpi = _DPI
+    if figure.get_layout_engine() is not None:
+        figure.draw_without_rendering()
+        figure.set_layout_engine("none")  # laid out once, not for each format
+    png = io.BytesIO()
+    FigureCanvasAgg(figure).print_png(png)  # type: ignore[no-untyped-call]
+    return {"svg": _svg(figure), "png": png.getvalue()}
+
+
+def _svg(figure: Figure) -> bytes:
+    target = io.BytesIO()
+    with matplotlib.rc_context({"svg.hashsalt": "gd_ray"}):
+        FigureCanvasSVG(figure).print_svg(target, metadata={"Date": None})  # type: ignore[no-untyped-call]
+    return target.getvalue()
+
+
+def panels(figure: Figure) -> list[tuple[float, bytes]]:
+    """Return the width and the SVG of each panel and legend of a rendered figure, for a page to arrange."""
+    figure.dpi = 72  # the unit of SVG
+    parts = [*figure.axes, *figure.legends]
+    renderer = FigureCanvasAgg(figure).get_renderer()  # type: ignore[no-untyped-call]
+    boxes = [part.get_tightbbox(renderer) for part in parts]
+    for text in figure.texts:
+        text.set_visible(False)
+    images = []
+    for part, box in zip(parts, boxes, strict=True):
+        for other in parts:
+            other.set_visible(other is part)
+        left, bottom, width, height = (box or figure.bbox).padded(4).bounds
+        view = f"{left:.1f} {figure.bbox.height - bottom - height:.1f} {width:.1f} {height:.1f}"
+        size = f'width="{width:.1f}pt" height="{height:.1f}pt" viewBox="{view}"'
+        image = re.sub(rb'width="[\d.]+pt" height="[\d.]+pt" viewBox="[^"]*"', size.encode(), _svg(figure), count=1)
+        images.append((width, image.replace(b"</svg>", _DARK + b"</svg>")))
     return images
 
 
-def line_style(method: str, others: list[str]) -> dict[str, object]:
-    """Return the line of a method; `others` are those without a colour of their own."""
-    base, _, external = method.partition("+")
-    style: dict[str, object] = {"linewidth": 1.6, "markersize": 5}
-    if method not in others:
-        return style | {"color": COLOURS[base], "marker": MARKERS[base], "linestyle": "-" if external else "--"}
-    k = others.index(method)
-    return style | {"color": OTHER_COLOURS[k % len(OTHER_COLOURS)], "marker": "vh^<>dp"[k % 7], "linestyle": "-"}
+def line_style(trials: pd.DataFrame, method: str) -> dict[str, Any]:
+    """Return the line of a method: solid if it learns with external data."""
+    external = uses_external(trials[trials["method"] == method]).any()
+    known = {m: _LOOKS[m.partition("+")[0]] for m in PAPERS_METHODS if m.partition("+")[0] in _LOOKS}
+    if method in known:
+        colour, marker = known[method]
+    else:
+        k = [m for m in ordered(trials["method"]) if m not in known].index(method) % len(OTHER_COLOURS)
+        colour, marker = OTHER_COLOURS[k], "vh^<>dp"[k]
+    line = "-" if external else "--"
+    return {"linewidth": 1.6, "markersize": 5, "linestyle": line, "color": colour, "marker": marker}
 
 
-def without_colour(methods: Iterable[str]) -> list[str]:
-    return [method for method in methods if method not in PAPERS_METHODS or method.partition("+")[0] not in COLOURS]
+def shown_methods(trials: pd.DataFrame) -> list[str]:
+    """Return as many methods as a figure has room for: unknown ones before those that come with the project."""
+    methods = ordered(trials["method"])
+    first = sorted(methods, key=lambda method: (method not in _FIRST, method in METHODS))[:_ROOM]
+    return [method for method in methods if method in first]
+
+
+def left_out(trials: pd.DataFrame, shown: Collection[str], where: str) -> str:
+    """Return a sentence for a caption that names the methods which a figure does not show."""
+    names = [label_of(trials, method) for method in ordered(trials["method"]) if method not in shown]
+    return f" Not shown: {', '.join(names)} (see analysis.load(RESULTS).{where})." if names else ""
 
 
 def label_of(trials: pd.DataFrame, method: str) -> str:
@@ -76,14 +118,14 @@ def plain(text: str) -> str:
     return text.replace("$", r"\$")
 
 
-def panels_of(figure: Figure, columns: int, rows: int = 1, *, sharex: bool = False, sharey: bool = False) -> list[Axes]:
-    return list(figure.subplots(rows, columns, sharex=sharex, sharey=sharey, squeeze=False).ravel())
+def panels_of(figure: Figure, rows: int, columns: int) -> list[Axes]:
+    return list(figure.subplots(rows, columns, squeeze=False).ravel())
 
 
 def metric_panels(convention: str, size: tuple[float, float]) -> tuple[Figure, list[tuple[Axes, str, str]]]:
     """Return a figure with a panel for ACC and one for FGT: (axes, column, label) of each."""
     figure = Figure(figsize=size, layout="constrained")
-    left, right = panels_of(figure, 2)
+    left, right = panels_of(figure, 1, 2)
     return figure, [(left, "acc", "ACC (%)"), (right, f"fgt_{convention}", "FGT (%)")]
 
 
@@ -94,18 +136,20 @@ def style_axes(axes: Axes, x: str, y: str) -> None:
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def seeds_text(n: int) -> str:
-    return "one seed" if n == 1 else f"{n} seeds"
+def show_legend(figure: Figure, axes: Axes) -> None:
+    """Name the lines beside the panels, if there are several."""
+    handles, labels = axes.get_legend_handles_labels()
+    if len(labels) > 1:
+        figure.legend(handles, labels, loc="outside right center", frameon=False)
 
 
-def seed_mismatch_note(trials: pd.DataFrame, what: str) -> str:
-    """Return a note for a caption: means over different seeds must not be compared, for seeds differ by more."""
-    seeds = trials.groupby("method", observed=True)["seed"].apply(lambda values: tuple(sorted(values)))
-    fewer = seeds[seeds != max(seeds, key=len)]
-    if fewer.empty:
-        return ""
-    names = ", ".join(f"{label_of(trials, str(m))} only {seed_numbers(own)}" for m, own in fewer.items())
-    return f" (unequal seeds: {names}; do not compare these {what}s)"
+def seeds_text(trials: pd.DataFrame, what: str) -> str:
+    """Return the number of seeds of a mean, and which means are over others: seeds differ by more than methods."""
+    seeds = trials.groupby("method", observed=True)["seed"].apply(lambda values: tuple(sorted(set(values))))
+    usual = max(seeds, key=lambda own: ((seeds == own).sum(), len(own)))
+    names = [f"{label_of(trials, str(m))} {seed_numbers(own)}" for m, own in seeds.items() if own != usual]
+    note = f" (unequal seeds: {', '.join(names)}; do not compare these {what}s)" if names else ""
+    return f"{'one seed' if len(usual) == 1 else f'{len(usual)} seeds'}{note}"
 
 
 def seed_numbers(seeds: Sequence[int]) -> str:

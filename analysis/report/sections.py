@@ -10,8 +10,9 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from analysis.aggregate import Setting, mixed_note, ordered, uses_external
 from analysis.conventions_table import convention_parts
-from analysis.formats import Cell, Grid, frame_grid, grids, signed
+from analysis.formats import Cell, Grid, frame_grid, grids, interval, number_cell
 from analysis.published import dataset_title
+from analysis.report.findings import findings
 from analysis.report.trial_sections import failure_grid, trial_context, version_grid
 from analysis.results import Results
 from analysis.stats import FEW
@@ -29,7 +30,7 @@ def render_page(
     results: Results,
     found: list[Setting],
     tables: list[Table],
-    figures: list[dict[str, str]],
+    figures: list[dict[str, Any]],
     refresh: int | None = None,
 ) -> str:
     """Return the page as HTML."""
@@ -39,6 +40,7 @@ def render_page(
     if not done:
         below = "the stages so far are below" if results.unfinished else "nor any stage of one"
         remarks.append(f"No trial is finished yet, so there are no tables and figures; {below}.")
+    parts = [findings(setting, tables, _suffix(found, setting)) for setting in found]
     return TEMPLATES.get_template("template.html.j2").render(
         title=f"Results: {Path(results.address.rstrip('/')).name}",
         address=results.address,
@@ -47,6 +49,8 @@ def render_page(
         total=max(done, results.states["trial_id"].nunique()),
         refresh=refresh,
         remarks=remarks,
+        headline=parts[0][0] if parts else None,
+        findings=[sentence for _, sentences in parts for sentence in sentences],
         experiments=_experiment_grid(results),
         status=status_grid(results.trials) if done else None,
         settings=[_setting(k, setting, found) for k, setting in enumerate(found, start=1)],
@@ -80,11 +84,11 @@ def _experiment_grid(results: Results) -> Grid | None:
     return frame_grid(frame, "Trials by experiment and state")
 
 
-def _setting(number: int, setting: Setting, found: list[Setting]) -> dict[str, Any]:
+def _setting(k: int, setting: Setting, found: list[Setting]) -> dict[str, Any]:
     trials = setting.variants
     titles = dict(zip(trials["method"].astype(str), trials["method_title"].astype(str), strict=True))
     return {
-        "heading": f"Setting {number}" if len(found) > 1 else "Setting",
+        "heading": f"Setting {k}" if len(found) > 1 else "Setting",
         "entries": {
             "data": _listed(dataset_title(name) for name in trials["dataset"].unique()),
             "streams": _listed(sorted(trials.loc[uses_external(trials), "stream"].unique())) or "none",
@@ -123,9 +127,9 @@ def _verdicts(tables: list[Table]) -> dict[str, Any]:
             "task size": cells["task_size"],
             "convention": cells["convention"],
             "metric": [metric_title(m, c) for m, c in zip(cells["metric"], cells["convention"], strict=True)],
-            "ours": [Cell(f"{v:.1f}", v) for v in cells["mean"]],
-            "paper": [Cell(f"{v:.1f}", v) for v in cells["printed"]],
-            "difference": [Cell(signed(v, 1), v) for v in cells["difference"]],
+            "ours": cells["mean"].map(number_cell),
+            "paper": cells["printed"].map(number_cell),
+            "difference": [number_cell(v, "+.1f") for v in cells["difference"]],
             "n": cells["n"],
             "verdict": cells["verdict"],
         }
@@ -136,15 +140,6 @@ def _verdicts(tables: list[Table]) -> dict[str, Any]:
         "counts": {name: counts.get(name, 0) for name in ("reproduced", "differs", "undecided")},
         "margin": f"{MARGIN:g}",
     }
-
-
-def _interval(frame: pd.DataFrame, show: Any) -> list[str]:
-    ends = zip(frame["low"], frame["high"], strict=True)
-    return ["" if pd.isna(low) else f"{show(low)} to {show(high)}" for low, high in ends]
-
-
-def _percent(value: float) -> str:
-    return f"{100 * value:.0f}%"
 
 
 def _comparisons(found: list[Setting], tables: list[Table]) -> list[dict[str, Any]]:
@@ -162,11 +157,11 @@ def _comparisons(found: list[Setting], tables: list[Table]) -> list[dict[str, An
                 "data": [dataset_title(name) for name in frame["dataset"]],
                 "task size": frame["task_size"],
                 "metric": [metric_title(metric, table.setting.convention) for metric in frame["metric"]],
-                "difference": [Cell(signed(v, 1), v) for v in frame["difference"]],
-                "95% interval": _interval(frame, lambda value: signed(value, 1)),
+                "difference": [number_cell(v, "+.1f") for v in frame["difference"]],
+                "95% interval": list(map(interval, frame["low"], frame["high"])),
                 "p, Holm": frame["p_holm"],
                 "wins": [Cell(f"{w} of {n}", w / n) for w, n in zip(frame["wins"], frame["n"], strict=True)],
-                "improvement": [Cell(_percent(v), v) for v in frame["improvement"]],
+                "improvement": [number_cell(v, ".0%") for v in frame["improvement"]],
                 "remark": frame["remark"],
             }
         )
@@ -185,8 +180,8 @@ def _gap(setting: Setting, suffix: str) -> dict[str, Any]:
             "method": [str(titles.get(name, name)) for name in frame["method"]],
             "data": [dataset_title(name) for name in frame["dataset"]],
             "metric": [metric_title(metric, setting.convention) for metric in frame["metric"]],
-            "gap closed": [Cell(_percent(v), v) for v in frame["iqm"]],
-            "95% interval": _interval(frame, _percent),
+            "gap closed": [number_cell(v, ".0%") for v in frame["iqm"]],
+            "95% interval": [interval(low, high, ".0%") for low, high in zip(frame["low"], frame["high"], strict=True)],
             "task sizes": frame["settings"],
             "seeds": frame["n"],
         }

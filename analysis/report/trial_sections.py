@@ -6,7 +6,7 @@ import pandas as pd
 
 from analysis.aggregate import uses_external
 from analysis.curves import accuracy_matrix
-from analysis.formats import Cell, Grid, frame_grid
+from analysis.formats import Cell, Grid, frame_grid, number_cell
 from analysis.frames import SPEC, VERSIONS
 from analysis.published import dataset_title
 from analysis.results import Results
@@ -94,7 +94,7 @@ def _metrics(frame: pd.DataFrame) -> dict[str, list[Cell]]:
 
 
 def _percent(value: float) -> Cell:
-    return Cell("") if pd.isna(value) else Cell(f"{100 * value:.1f}", float(value))
+    return Cell("") if pd.isna(value) else number_cell(100 * value)
 
 
 def _drill_down(name: str, stages: pd.DataFrame, row: "pd.Series | None") -> dict[str, Any]:

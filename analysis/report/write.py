@@ -7,10 +7,11 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryFile
+from typing import Any
 
 from analysis.aggregate import Setting, settings
 from analysis.figures import all_figures
-from analysis.figures.style import ReportFigure, render
+from analysis.figures.style import ReportFigure, panels, render
 from analysis.formats import grids, markdown, to_csv, to_latex, to_markdown
 from analysis.report.sections import render_page
 from analysis.results import Results, load
@@ -41,13 +42,14 @@ def write_report(
     _write_files(_beside(target, "tables"), _table_files(found, tables))
     on_step(0.4, "figures")
     figures = _figures(results, found, stream_finder(results, streams or {}))
-    shown: list[dict[str, str]] = []
+    shown: list[dict[str, Any]] = []
     files: dict[str, bytes] = {}
     for k, (name, figure) in enumerate(figures.items()):
         on_step(0.5 + 0.4 * k / len(figures), name)
         images = render(figure.figure)
         files |= {f"{name}.{kind}": content for kind, content in images.items()}
-        shown.append(_embedded(figure, images))
+        drawn = [(width, base64.b64encode(image).decode()) for width, image in panels(figure.figure)]
+        shown.append({"name": name, "title": figure.title, "caption": figure.caption, "panels": drawn})
     _write_files(_beside(target, "figures"), files)
     on_step(0.9, "page")
     write_atomic(str(target), render_page(results, found, tables, shown, refresh).encode())
@@ -65,16 +67,6 @@ def _figures(results: Results, found: list[Setting], find_stream: FindStream) ->
         )
         for k, setting in enumerate(found, start=1)
         for figure in all_figures(results, setting, find_stream)
-    }
-
-
-def _embedded(figure: ReportFigure, images: Mapping[str, bytes]) -> dict[str, str]:
-    return {
-        "title": figure.title,
-        "caption": figure.caption,
-        "alt": f"{figure.title}. {figure.caption.split('. ')[0]}.",
-        "mime": "image/svg+xml" if figure.vector else "image/png",
-        "content": base64.b64encode(images["svg" if figure.vector else "png"]).decode(),
     }
 
 

@@ -1,10 +1,14 @@
 """Figures average only what may be averaged, and captions name the rest."""
 
+from itertools import product
+
 import numpy as np
 import pytest
 
 import analysis
-from analysis.figures.comparison import by_ood_ratio, improvement, incremental
+from analysis.figures.comparison import by_ood_ratio, improvement, incremental, paired_slopes
+from analysis.figures.single_trial import accuracy_heat_maps, confusion_matrices
+from gd_ray.methods import METHODS, Method
 from tests.helpers.made import made_spec, write_made
 
 
@@ -29,12 +33,12 @@ def test_a_sweep_leaves_out_points_that_share_no_seed_with_the_others(tmp_path):
 
 
 def test_lines_over_other_seeds_are_told(tmp_path):
-    for method, seeds in (("gd", 3), ("baseline", 3), ("gd+ext", 1), ("ref-p", 4)):  # an ablation has no line
+    for method, seeds in (("gd", 3), ("baseline", 3), ("gd+ext", 1)):
         for seed in range(seeds):
             write_made(str(tmp_path), "x", made_spec(method, seed, num_classes=6), lambda s, r, seed=seed: 60 + seed)
     results = analysis.load(str(tmp_path))
     caption = incremental(results, results.trials, "cifar100", 2, "paper").caption
-    assert "mean over 3 seeds (unequal seeds: GD+ext only seed 0; do not compare these lines)" in caption
+    assert "mean over 3 seeds (unequal seeds: GD+ext seed 0; do not compare these lines)" in caption
     even = results.trials[results.trials["method"] != "gd+ext"]
     assert "mean over 3 seeds, bands" in incremental(results, even, "cifar100", 2, "paper").caption
 
@@ -43,6 +47,44 @@ def test_arrows_of_what_external_data_change_are_over_the_same_seeds(tmp_path):
     for method, seed, level in (("gd", 0, 50), ("gd", 1, 80), ("gd+ext", 0, 55), ("oracle", 7, 90)):
         write_made(str(tmp_path), "x", made_spec(method, seed), lambda s, r, level=level: level)
     shown = improvement(analysis.load(str(tmp_path)).trials, "cifar100", "paper")
-    start, end = (line.get_ydata()[0] for line in shown.figure.axes[0].lines[:2])
+    start, end = (line.get_ydata()[0] for line in shown.figure.axes[0].lines[-2:])
     assert (start, end) == pytest.approx((50, 55))
     assert "over the seeds that both have (of seed 0)" in shown.caption
+
+
+def test_methods_that_a_figure_has_no_room_for_are_named(tmp_path):
+    own = Method(name="zz", title="My own", previous="local")
+    methods = [*list(METHODS)[:13], own]
+    for method in methods:
+        write_made(str(tmp_path), "x", made_spec(method, 0, num_classes=6), lambda s, r: 60)
+    write_made(str(tmp_path), "x", made_spec("wa", 0, num_classes=6, task_size=3), lambda s, r: 60)
+    results = analysis.load(str(tmp_path))
+    left = ", ".join(METHODS[name].title for name in (*list(METHODS)[11:13], "wa"))
+    for draw in (accuracy_heat_maps, confusion_matrices):
+        shown = draw(results, results.trials, "cifar100")
+        titles = [axes.get_title() for axes in shown.figure.axes]
+        assert titles == [*(METHODS[name].title for name in list(METHODS)[:11]), "My own", ""]  # the last is the scale
+        assert f" Not shown: {left} (see analysis.load(RESULTS)." in shown.caption
+        ticks = shown.figure.axes[0].get_xticks()
+        np.testing.assert_array_equal(ticks, ticks.round())
+    small = results.trials[results.trials["task_size"] == 2]
+    assert " Not shown: " in incremental(results, small, "cifar100", 2, "paper").caption
+    seeds = paired_slopes(results.trials, "cifar100", "paper")
+    assert [text.get_text() for text in seeds.figure.axes[0].get_yticklabels()][-1] == "My own"
+    assert len(seeds.figure.axes[0].get_yticks()) == 14
+    assert " Not shown: WA (see" in seeds.caption
+
+
+def test_external_data_change_methods_of_any_name(tmp_path):
+    for method in ("wa", "wa+ext"):
+        write_made(str(tmp_path), "x", made_spec(method, 0), lambda s, r: 60)
+    assert improvement(analysis.load(str(tmp_path)).trials, "cifar100", "paper") is not None
+
+
+def test_a_sweep_of_any_method_is_drawn_and_points_left_out_are_named(tmp_path):
+    for method, ratio, seed in product(("gd+ext", "lwf+ext"), (0.0, 0.5), (0, 1)):
+        write_made(str(tmp_path), "x", made_spec(method, seed, ood_ratio=ratio), lambda s, r: 50)
+    write_made(str(tmp_path), "x", made_spec("gd+ext", 2, ood_ratio=1.0), lambda s, r: 50)
+    shown = by_ood_ratio(analysis.load(str(tmp_path)).trials, "cifar100", "paper")
+    assert "ACC and FGT of LwF+ext, GD+ext against" in shown.caption
+    assert "Without 1: no seed in common." in shown.caption

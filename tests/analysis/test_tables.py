@@ -8,9 +8,9 @@ import pytest
 from rich.console import Console
 
 import analysis
-from analysis.aggregate import mixed_note, ordered, settings
-from analysis.figures.style import line_style, without_colour
-from analysis.formats import grids, latex, to_csv, to_latex, to_markdown
+from analysis.aggregate import mixed_note, settings
+from analysis.figures.style import line_style
+from analysis.formats import frame_grid, grids, interval, latex, mean_sd, number, to_csv, to_latex, to_markdown
 from analysis.report.sections import TEMPLATES
 from analysis.summary import accuracy_table
 from analysis.tables import LAYOUTS, all_tables, fill, gap_closed
@@ -293,9 +293,7 @@ def test_a_method_of_your_own_is_everywhere_whether_a_preset_or_not(folder, monk
     assert table.comparisons.set_index("metric").loc["acc", "difference"] == pytest.approx(12.5)
     gaps = gap_closed(setting)[0].set_index(["method", "metric"])["iqm"]
     assert gaps["gd+mine", "acc"] == pytest.approx(12.5 / 25)
-    looks = {
-        name: line_style(name, without_colour(ordered(setting.trials["method"]))) for name in ("gd+mine", "gd+ext")
-    }
+    looks = {name: line_style(setting.trials, name) for name in ("gd+mine", "gd+ext")}
     assert looks["gd+mine"]["color"] != looks["gd+ext"]["color"]
 
 
@@ -342,8 +340,8 @@ def test_the_table_at_the_end_of_a_run_averages_seeds_and_nothing_else(tmp_path)
     assert columns["task size"] == ["1", "2", "2", "2"]
     assert columns["setting"][0] == ""  # the only OOD ratio there is
     write_made(str(tmp_path), "few", made_spec("gd", 0), lambda s, r: 50)
-    for number in (10, 20):
-        write_made(str(tmp_path), "few", made_spec("gd", 0, train_per_class=number), lambda s, r: 50)
+    for images in (10, 20):
+        write_made(str(tmp_path), "few", made_spec("gd", 0, train_per_class=images), lambda s, r: 50)
     table = accuracy_table(str(tmp_path), "few")
     rows = [*table.columns[1].cells, str(table.caption)]
     assert all(any(f"train per class {value}" in row for row in rows) for value in ("all", 10, 20))
@@ -378,3 +376,17 @@ def test_the_table_at_the_end_of_a_run_names_what_cannot_be_read(tmp_path):
     table = accuracy_table(str(tmp_path), "mine")
     assert list(table.columns[-1].cells) == ["1"]
     assert f"1 file cannot be read and is left out: {broken}. Restore what cannot be read" in str(table.caption)
+
+
+def test_numbers_below_zero_have_a_minus_sign():
+    assert (number(-0.34), number(-0.04), number(-0.04, "+.1f"), number(-12, "+.1f")) == (
+        "−0.3",
+        "0.0",
+        "+0.0",
+        "−12.0",
+    )
+    assert mean_sd(-0.34, 0.1) == "−0.3 ± 0.1"
+    assert interval(-0.5, 0.25, ".0%") == "−50% to 25%"
+    grid = frame_grid(pd.DataFrame({"name": ["a-b"], "x": [-0.5]}), "t")
+    assert "| a-b | −0.5 |" in to_markdown(grid)
+    assert "a-b & $-$0.5" in to_latex(grid)
