@@ -22,8 +22,6 @@ from gd_ray.losses import (
     softmax_with_temperature,
 )
 from gd_ray.methods import Previous, Teacher
-from gd_ray.networks.classifier import Classifier, as_reference
-from gd_ray.networks.dropout import DropoutRng
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -175,40 +173,3 @@ def teacher_terms(
 def task_labels(labels: Tensor, num_prev: int) -> Tensor:
     """Return labels numbered within the current task; EXTERNAL for images of previous classes and external ones."""
     return torch.where(labels >= num_prev, labels - num_prev, EXTERNAL)
-
-
-class TeacherLoss:
-    """The loss of C, and of the first model (Equation 12; Equation 5 without calibration)."""
-
-    def __init__(self, num_prev: int, *, calibrate: bool, bfloat16: bool = False) -> None:
-        self.num_prev, self.calibrate, self.bfloat16 = num_prev, calibrate, bfloat16
-
-    def __call__(self, network: Classifier, inputs: Tensor, labels: Tensor, dropout: DropoutRng) -> dict[str, Tensor]:
-        logits = network.logits(inputs, dropout, bfloat16=self.bfloat16)
-        return teacher_terms(logits, task_labels(labels, self.num_prev), calibrate=self.calibrate)
-
-
-class DistillationLoss:
-    """The loss of M (Equation 9). It holds the references P and C that the objective uses."""
-
-    def __init__(
-        self,
-        objective: ModelObjective,
-        previous: Classifier,
-        teacher: Classifier | None,
-        *,
-        head_only: bool = False,
-        bfloat16: bool = False,
-    ) -> None:
-        self.objective, self.head_only, self.bfloat16 = objective, head_only, bfloat16
-        self.previous = as_reference(previous, bfloat16=bfloat16) if objective.uses_previous else None
-        self.teacher = None
-        if teacher is not None and objective.uses_teacher:
-            self.teacher = as_reference(teacher, bfloat16=bfloat16)
-
-    def __call__(self, network: Classifier, inputs: Tensor, labels: Tensor, dropout: DropoutRng) -> dict[str, Tensor]:
-        with torch.no_grad():
-            previous = self.previous.logits(inputs, bfloat16=self.bfloat16) if self.previous is not None else None
-            teacher = self.teacher.logits(inputs, bfloat16=self.bfloat16) if self.teacher is not None else None
-        logits = network.logits(inputs, dropout, head_only=self.head_only, bfloat16=self.bfloat16)
-        return model_terms(self.objective, logits, labels, previous, teacher)

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from gd_ray.cuda_graph import graphed
 from gd_ray.data.augmentation import TrainingBatches
-from gd_ray.networks.classifier import Classifier
+from gd_ray.networks.classifier import Classifier, as_reference
 from gd_ray.networks.dropout import DropoutRng
 from gd_ray.philox import PhiloxDropout
 from gd_ray.schedule import Schedule
@@ -25,6 +25,33 @@ class Loss(Protocol):
     def __call__(self, network: Classifier, inputs: Tensor, labels: Tensor, dropout: DropoutRng) -> dict[str, Tensor]:
         """Return the terms of the loss on one batch; their sum is minimized."""
         ...
+
+
+class ReferenceLoss:
+    """A Loss by a function of logits and labels: `terms(logits, labels, *logits of the references)`.
+
+    It holds the references P and C; the logits of one that is None are None.
+    """
+
+    def __init__(
+        self,
+        terms: Callable[..., dict[str, Tensor]],
+        *references: Classifier | None,
+        precision: str,
+        head_only: bool = False,
+    ) -> None:
+        self.terms, self.head_only, self.bfloat16 = terms, head_only, precision == "bfloat16"
+        self.references = [
+            None if model is None else as_reference(model, bfloat16=self.bfloat16) for model in references
+        ]
+
+    def __call__(self, network: Classifier, inputs: Tensor, labels: Tensor, dropout: DropoutRng) -> dict[str, Tensor]:
+        with torch.no_grad():
+            references = [
+                None if model is None else model.logits(inputs, bfloat16=self.bfloat16) for model in self.references
+            ]
+        logits = network.logits(inputs, dropout, head_only=self.head_only, bfloat16=self.bfloat16)
+        return self.terms(logits, labels, *references)
 
 
 def fit(

@@ -12,7 +12,7 @@ from gd_ray.coreset import random_coreset
 from gd_ray.errors import UserError
 from gd_ray.evaluation import in_batches
 from gd_ray.learner import IntArray, Learner, Stage
-from gd_ray.learners.wa import ReplayLoss
+from gd_ray.learners.wa import replay_loss
 from gd_ray.networks.classifier import Classifier, expand_head
 from gd_ray.seeding import Purpose
 from gd_ray.spec import TrialSpec
@@ -94,9 +94,8 @@ class BiasCorrection(Learner):
         assert previous is not None, "this method shares its first model"
         held_out = self.held_out(stage)
         model = expand_head(previous, stage.num_new, stage.init_rng())
-        loss = ReplayLoss(previous, self.spec.temperature, bfloat16=self.spec.precision == "bfloat16")
         (step,) = self.steps(stage.sizes)
-        stage.fit(step, model, loss, np.setdiff1d(stage.all, held_out))
+        stage.fit(step, model, replay_loss(self.spec, previous), np.setdiff1d(stage.all, held_out))
         logits = in_batches(model.logits, model, stage.images[torch.from_numpy(held_out)], stage.statistics)
         scale, offset = fit_bias(logits.cpu(), torch.from_numpy(stage.labels_of(held_out)), stage.num_prev)
         fold_bias(model.head, stage.num_prev, scale, offset)

@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Sequence
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -10,17 +11,22 @@ from gd_ray.conventions import convention_named
 from gd_ray.coreset import balanced_set
 from gd_ray.learner import IntArray, Learner, Stage
 from gd_ray.networks.classifier import Classifier, expand_head, with_new_head
-from gd_ray.objective import DistillationLoss, ModelObjective, TeacherLoss
+from gd_ray.objective import ModelObjective, model_terms, task_labels, teacher_terms
 from gd_ray.seeding import Purpose
 from gd_ray.spec import TrialSpec
 from gd_ray.steps import StageSizes, Step, distillation_steps, teacher_step
+from gd_ray.training import ReferenceLoss
 
 
 def train_teacher(stage: Stage, network: Classifier) -> Classifier:
     """Train C on the current task alone (Equation 5, or 12 with confidence)."""
     indices = stage.all if stage.spec.method.confidence else stage.current
     calibrate = len(indices) > len(stage.current)
-    loss = TeacherLoss(stage.num_prev, calibrate=calibrate, bfloat16=stage.spec.precision == "bfloat16")
+
+    def terms(logits: Tensor, labels: Tensor) -> dict[str, Tensor]:
+        return teacher_terms(logits, task_labels(labels, stage.num_prev), calibrate=calibrate)
+
+    loss = ReferenceLoss(terms, precision=stage.spec.precision)
     stage.fit(teacher_step(stage.spec, stage.sizes), network, loss, indices)
     return network
 
@@ -91,15 +97,12 @@ class Distillation(Learner):
         )
 
     def _loss(
-        self,
-        objective: ModelObjective,
-        previous: Classifier,
-        teacher: Classifier | None,
-        *,
-        head_only: bool = False,
-    ) -> DistillationLoss:
-        bfloat16 = self.spec.precision == "bfloat16"
-        return DistillationLoss(objective, previous, teacher, head_only=head_only, bfloat16=bfloat16)
+        self, objective: ModelObjective, previous: Classifier, teacher: Classifier | None, *, head_only: bool = False
+    ) -> ReferenceLoss:
+        """Return the loss of M with the references that the objective uses."""
+        references = previous if objective.uses_previous else None, teacher if objective.uses_teacher else None
+        terms = partial(model_terms, objective)
+        return ReferenceLoss(terms, *references, precision=self.spec.precision, head_only=head_only)
 
     def _class_counts(self, stage: Stage, indices: IntArray, *, count_external: bool) -> Tensor:
         """Count the images of each class, for data weighting (Equation 10)."""

@@ -9,10 +9,10 @@ from torch import Tensor
 from gd_ray.errors import UserError
 from gd_ray.learner import IntArray, Learner, Stage
 from gd_ray.learners.distillation import train_teacher
-from gd_ray.networks.classifier import Classifier, as_reference
-from gd_ray.networks.dropout import DropoutRng
+from gd_ray.networks.classifier import Classifier
 from gd_ray.spec import TrialSpec
 from gd_ray.steps import StageSizes, Step, teacher_step
+from gd_ray.training import ReferenceLoss
 
 IMAGES = 100_000
 """Stream images of a stage, if its window has as many."""
@@ -23,25 +23,9 @@ def consolidation_target(previous: Tensor, current: Tensor) -> Tensor:
     return torch.cat([logits - logits.mean(dim=1, keepdim=True) for logits in (previous, current)], dim=1)
 
 
-class ConsolidationLoss:
-    """The mean squared distance to the specialists' centred logits. It holds P and C and looks at no label."""
-
-    def __init__(self, previous: Classifier, current: Classifier, *, bfloat16: bool) -> None:
-        self.previous, self.current = (as_reference(model, bfloat16=bfloat16) for model in (previous, current))
-        self.bfloat16 = bfloat16
-
-    def __call__(
-        self,
-        network: Classifier,
-        inputs: Tensor,
-        labels: Tensor,  # noqa: ARG002
-        dropout: DropoutRng,
-    ) -> dict[str, Tensor]:
-        with torch.no_grad():
-            specialists = (model.logits(inputs, bfloat16=self.bfloat16) for model in (self.previous, self.current))
-            target = consolidation_target(*specialists)
-        logits = network.logits(inputs, dropout, bfloat16=self.bfloat16)
-        return {"regression": (logits - target).square().mean()}
+def consolidation_terms(logits: Tensor, _: Tensor, previous: Tensor, current: Tensor) -> dict[str, Tensor]:
+    """Return the mean squared distance to the specialists' centred logits; labels do not matter."""
+    return {"regression": (logits - consolidation_target(previous, current)).square().mean()}
 
 
 class Consolidation(Learner):
@@ -77,7 +61,7 @@ class Consolidation(Learner):
         if previous is None:
             return current
         model = self.new_model(sum(stage.task_sizes), rng).to(stage.device)
-        loss = ConsolidationLoss(previous, current, bfloat16=self.spec.precision == "bfloat16")
+        loss = ReferenceLoss(consolidation_terms, previous, current, precision=self.spec.precision)
         unlabelled = np.concatenate([stage.exemplars, stage.external]) if self.uses_coreset else stage.external
         stage.fit(self.steps(stage.sizes)[-1], model, loss, unlabelled)
         return model

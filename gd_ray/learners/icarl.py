@@ -14,13 +14,13 @@ from gd_ray.errors import UserError, unknown_name
 from gd_ray.evaluation import class_means, unit_features
 from gd_ray.learner import IntArray, Learner, Stage
 from gd_ray.learners.distillation import train_teacher
-from gd_ray.learners.wa import ReplayLoss
+from gd_ray.learners.wa import replay_loss
 from gd_ray.losses import EXTERNAL, masked_mean
-from gd_ray.networks.classifier import Classifier, as_reference, expand_head, new_classifier
-from gd_ray.networks.dropout import DropoutRng
+from gd_ray.networks.classifier import Classifier, expand_head, new_classifier
 from gd_ray.networks.nearest_mean import NearestMeanClassifier
 from gd_ray.spec import TrialSpec
 from gd_ray.steps import StageSizes, Step, teacher_step
+from gd_ray.training import ReferenceLoss
 
 LOSSES = ("sigmoid", "cross-entropy")
 """The paper's loss, and cross-entropy with distillation, which other tables call iCaRL as well."""
@@ -37,19 +37,6 @@ def sigmoid_terms(logits: Tensor, labels: Tensor, previous: Tensor | None) -> di
         kept = F.binary_cross_entropy_with_logits(logits[:, :num_prev], previous.sigmoid(), reduction="none")
         terms["previous"] = masked_mean(kept.sum(dim=1))
     return terms
-
-
-class SigmoidLoss:
-    """`sigmoid_terms` on a batch. It holds the reference P, which the first stage has not."""
-
-    def __init__(self, previous: Classifier | None, *, bfloat16: bool) -> None:
-        self.previous = None if previous is None else as_reference(previous, bfloat16=bfloat16)
-        self.bfloat16 = bfloat16
-
-    def __call__(self, network: Classifier, inputs: Tensor, labels: Tensor, dropout: DropoutRng) -> dict[str, Tensor]:
-        with torch.no_grad():
-            previous = None if self.previous is None else self.previous.logits(inputs, bfloat16=self.bfloat16)
-        return sigmoid_terms(network.logits(inputs, dropout, bfloat16=self.bfloat16), labels, previous)
 
 
 class ICaRL(Learner):
@@ -77,18 +64,17 @@ class ICaRL(Learner):
 
     def train(self, stage: Stage, previous: Classifier | None) -> Classifier:
         (step,) = self.steps(stage.sizes)
-        bfloat16 = self.spec.precision == "bfloat16"
         if previous is None:
-            model = self.new_model(stage.num_new, stage.init_rng()).to(stage.device)
+            model, images = self.new_model(stage.num_new, stage.init_rng()).to(stage.device), stage.current
             if self.loss == "cross-entropy":
                 return train_teacher(stage, model)
-            stage.fit(step, model, SigmoidLoss(None, bfloat16=bfloat16), stage.current)
-            return model
-        model = expand_head(previous, stage.num_new, stage.init_rng())
-        if self.loss == "cross-entropy":
-            stage.fit(step, model, ReplayLoss(previous, self.spec.temperature, bfloat16=bfloat16), stage.all)
         else:
-            stage.fit(step, model, SigmoidLoss(previous, bfloat16=bfloat16), stage.all)
+            model, images = expand_head(previous, stage.num_new, stage.init_rng()), stage.all
+        if previous is not None and self.loss == "cross-entropy":
+            loss = replay_loss(self.spec, previous)
+        else:
+            loss = ReferenceLoss(sigmoid_terms, previous, precision=self.spec.precision)
+        stage.fit(step, model, loss, images)
         return model
 
     def select_coreset(self, stage: Stage, model: Classifier) -> IntArray:

@@ -1,12 +1,15 @@
 """WA, weight aligning (Zhao et al., CVPR 2020): distil the previous model, then scale the head's new rows."""
 
+from functools import partial
+
 import torch
 from torch import Tensor, nn
 
 from gd_ray.learner import Learner, Stage
 from gd_ray.losses import EXTERNAL, classification, distillation, masked_mean, softmax_with_temperature
-from gd_ray.networks.classifier import Classifier, as_reference, expand_head
-from gd_ray.networks.dropout import DropoutRng
+from gd_ray.networks.classifier import Classifier, expand_head
+from gd_ray.spec import TrialSpec
+from gd_ray.training import ReferenceLoss
 
 
 def replay_terms(logits: Tensor, labels: Tensor, previous: Tensor, temperature: float) -> dict[str, Tensor]:
@@ -21,18 +24,8 @@ def replay_terms(logits: Tensor, labels: Tensor, previous: Tensor, temperature: 
     return {"cls": (1 - share) * cls, "previous": share * masked_mean(kept)}
 
 
-class ReplayLoss:
-    """`replay_terms` on a batch. It holds the reference P."""
-
-    def __init__(self, previous: Classifier, temperature: float, *, bfloat16: bool) -> None:
-        self.previous = as_reference(previous, bfloat16=bfloat16)
-        self.temperature, self.bfloat16 = temperature, bfloat16
-
-    def __call__(self, network: Classifier, inputs: Tensor, labels: Tensor, dropout: DropoutRng) -> dict[str, Tensor]:
-        with torch.no_grad():
-            previous = self.previous.logits(inputs, bfloat16=self.bfloat16)
-        logits = network.logits(inputs, dropout, bfloat16=self.bfloat16)
-        return replay_terms(logits, labels, previous, self.temperature)
+def replay_loss(spec: TrialSpec, previous: Classifier) -> ReferenceLoss:
+    return ReferenceLoss(partial(replay_terms, temperature=spec.temperature), previous, precision=spec.precision)
 
 
 @torch.no_grad()
@@ -51,8 +44,7 @@ class WeightAligning(Learner):
     def train(self, stage: Stage, previous: Classifier | None) -> Classifier:
         assert previous is not None, "this method shares its first model"
         model = expand_head(previous, stage.num_new, stage.init_rng())
-        loss = ReplayLoss(previous, self.spec.temperature, bfloat16=self.spec.precision == "bfloat16")
         (step,) = self.steps(stage.sizes)
-        stage.fit(step, model, loss, stage.all)
+        stage.fit(step, model, replay_loss(self.spec, previous), stage.all)
         stage.log.recorded["gamma"] = align(model.head, stage.num_prev)
         return model
