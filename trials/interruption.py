@@ -6,17 +6,26 @@ import socket
 import sys
 import threading
 import time
+from _thread import interrupt_main
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
+from gd_ray.errors import UserError
+
 RESUME = "run the same command to resume"
 _STOP_WITHIN_S = 7.0
 """Time in which a run must end after a signal; Ray waits a minute for servers that the same signal has killed."""
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _requested = threading.Event()
+_command_line = threading.Event()
+"""Set while the process is the command line's own, which may be ended at once; a user's notebook may not."""
+
+
+class RayDiedError(UserError):
+    """One of Ray's servers died during a run."""
 
 
 @contextmanager
@@ -52,10 +61,12 @@ def interruptible() -> Iterator[None]:
         if before[number] is not signal.SIG_IGN:  # a shell's background job ignores Ctrl-C
             signal.signal(number, interrupt)
     threading.Thread(target=watch, daemon=True).start()
+    _command_line.set()
     try:
         yield
     finally:
         ended.set()
+        _command_line.clear()
         signal.set_wakeup_fd(wakeup)
         for number, handler in before.items():
             signal.signal(number, handler)
@@ -65,9 +76,10 @@ def interruptible() -> Iterator[None]:
 
 @contextmanager
 def watched_servers(restarts_s: float) -> Iterator[None]:
-    """End the process when Ray's GCS, or the raylet of this machine, dies: Ray itself would wait for them for ever.
+    """End the run when Ray's GCS, or the raylet of this machine, dies: Ray itself would wait for them for ever.
 
-    A cluster may restart its GCS within `restarts_s` seconds.
+    A cluster may restart its GCS within `restarts_s` seconds. On the command line the process ends; elsewhere the main
+    thread gets a RayDiedError, and any other thread, which cannot be interrupted, only the message.
     """
     import ray
 
@@ -75,6 +87,17 @@ def watched_servers(restarts_s: float) -> Iterator[None]:
     own = next(node for node in ray.nodes() if node["NodeID"] == context.get_node_id())  # type: ignore[no-untyped-call]
     host, _, port = context.gcs_address.rpartition(":")
     logs = Path(own["RayletSocketName"]).parents[1] / "logs"
+    in_main_thread, messages = threading.current_thread() is threading.main_thread(), list[str]()
+
+    def end(name: str) -> None:
+        message = f"Ray's {name} died (logs: {logs}); {RESUME}."
+        if _command_line.is_set():
+            _exit(message, 1)
+        messages.append(message)
+        if in_main_thread:
+            interrupt_main()
+        else:
+            print(f"gd-ray: {message}", file=sys.stderr, flush=True)
 
     def watch(name: str, address: str | tuple[str, int], patience_s: float) -> None:
         answered = None
@@ -88,7 +111,8 @@ def watched_servers(restarts_s: float) -> Iterator[None]:
                 if answered is None:  # another user's, say
                     return
                 if time.monotonic() - answered > patience_s and not ended.is_set() and not _requested.is_set():
-                    _exit(f"Ray's {name} died (logs: {logs}); {RESUME}.", 1)
+                    ended.set()
+                    end(name)
 
     for server in (
         ("GCS", (host, int(port)), restarts_s),
@@ -97,6 +121,10 @@ def watched_servers(restarts_s: float) -> Iterator[None]:
         threading.Thread(target=watch, args=server, daemon=True).start()
     try:
         yield
+    except KeyboardInterrupt:
+        if messages:
+            raise RayDiedError(messages[0]) from None
+        raise
     finally:
         ended.set()
 

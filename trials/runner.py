@@ -29,7 +29,7 @@ from trials.claim import run_heartbeat
 from trials.console import live_view
 from trials.cost import shares_done, spec_cost, spec_work
 from trials.grid import unique
-from trials.interruption import watched_servers
+from trials.interruption import RayDiedError, watched_servers
 from trials.preflight import check_devices, check_jobs
 from trials.registry import DataLocations, Sizes
 from trials.resources import Cluster, TrialResources, parse_folders, resolve_resources
@@ -105,7 +105,7 @@ def run_experiment(
                 work = {row["trial_id"]: row["work"] for row in selection.trials}
                 order = sorted(open_jobs, key=lambda job: (job.progress.exists(), -work[job.spec.trial_id]))
                 return [*failures, *_tune(order, resources, cluster)]
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, RayDiedError):
         _stop_trials(open_jobs, run)
         raise
 

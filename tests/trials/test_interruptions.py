@@ -9,6 +9,21 @@ from test_runner import Driver
 
 from gd_ray.store import trial_states
 
+PROGRAM = """
+import sys
+from rich.console import Console
+from gd_ray.errors import UserError
+from trials.grid import read_grid
+from trials.resources import Cluster
+from trials.runner import run_experiment
+
+try:
+    run_experiment(*read_grid("grid.yaml"), "results", Cluster(), Console(quiet=True))
+except UserError as error:
+    print("its own answer to:", error, file=sys.stderr)
+    sys.exit(3)
+"""
+
 
 def kill_server(driver, name):
     """Kill one of the servers that the driver has started."""
@@ -44,11 +59,13 @@ def test_a_run_ends_within_seconds_of_a_signal_to_its_group_or_of_the_death_of_r
     assert not list(tune.iterdir())
     assert not is_running()
 
-    drivers = {"GCS": Driver(tmp_path), "raylet": Driver(tmp_path)}
-    for driver in drivers.values():
+    # Only the process of the command line may be ended; a program of the user's that runs trials gets an error.
+    drivers, program = {"GCS": Driver(tmp_path), "raylet": Driver(tmp_path)}, Driver(tmp_path, PROGRAM)
+    for driver in (*drivers.values(), program):
         driver.wait_for_tune()
     kill_server(drivers["GCS"], "gcs_server")
     kill_server(drivers["raylet"], "raylet/raylet")
+    kill_server(program, "raylet/raylet")
     for name, driver in drivers.items():
         assert seconds_until(lambda: driver.process.poll() is not None, 90) < 30  # noqa: B023
         code, out, err = driver.end()
@@ -58,4 +75,8 @@ def test_a_run_ends_within_seconds_of_a_signal_to_its_group_or_of_the_death_of_r
         assert err.count("\n") == 1
         assert "(raylet)" not in out
         assert "Traceback" not in out
+    code, _, err = program.end()
+    assert code == 3
+    assert "its own answer to: Ray's raylet died (logs: /" in err
+    assert "Traceback" not in err
     assert seconds_until(lambda: not is_running(), 60) < 30

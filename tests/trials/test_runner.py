@@ -261,10 +261,10 @@ GRID = "\n".join(
 class Driver:
     """`gd-ray run` of two trials in a process of its own, as a person would start it."""
 
-    def __init__(self, folder):
+    def __init__(self, folder, code="from trials.cli import main; main()"):
         self.folder = folder
         (folder / "grid.yaml").write_text(GRID)
-        command = [sys.executable, "-P", "-c", "from trials.cli import main; main()", "run", "grid.yaml"]
+        command = [sys.executable, "-P", "-c", code, "run", "grid.yaml"]
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
         self.process = subprocess.Popen(command, cwd=folder, start_new_session=True, **pipes)
 
