@@ -1,7 +1,7 @@
 """The arithmetic of a trial: decided by its spec, whatever the process or its environment had set before.
 
-torch convolves float32 in TF32 on GPUs that have it unless told otherwise, and containers may turn it on for matrix
-products as well. Here everything is IEEE float32 but the convolutions of a training with precision='tf32'.
+By default torch convolves float32 in TF32 on GPUs that have it, and containers may turn it on for matrix products as
+well. Here everything is IEEE float32 but the convolutions of a training with precision='tf32'.
 """
 
 import os
@@ -55,18 +55,3 @@ def _set_float32(convolutions: str) -> None:
     backends.cuda.matmul.fp32_precision = "ieee"
     for operation in (backends.mkldnn, backends.mkldnn.conv, backends.mkldnn.matmul, backends.mkldnn.rnn):
         operation.fp32_precision = "ieee"
-
-
-def float32_state() -> dict[str, str | bool]:
-    """Return every switch that decides the arithmetic of float32, for checks."""
-    backends: Any = torch.backends
-    return {
-        "convolution": backends.cudnn.conv.fp32_precision,
-        "rnn": backends.cudnn.rnn.fp32_precision,
-        "cudnn": backends.cudnn.fp32_precision,
-        "cudnn allows tf32": backends.cudnn.allow_tf32,
-        "matmul": backends.cuda.matmul.fp32_precision,
-        "matmul allows tf32": backends.cuda.matmul.allow_tf32,
-        "CPU convolution": backends.mkldnn.conv.fp32_precision,
-        "CPU matmul": backends.mkldnn.matmul.fp32_precision,
-    }

@@ -7,6 +7,7 @@ import io
 import json
 import pickle
 import zlib
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,8 @@ from gd_ray.trial_result import StageResult
 from gd_ray.wild.sampling import Sample
 
 FORMAT = 3
+_DAMAGED = (RuntimeError, EOFError, LookupError, TypeError, ValueError, AttributeError, pickle.UnpicklingError)
+"""What a damaged checkpoint may raise when it is read."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +54,7 @@ class Checkpoint:
             "fingerprints": asdict(self.fingerprints),
             "weights": self.weights,
             "coreset": torch.from_numpy(self.coreset),
-            "results": [_arrays_as_tensors(asdict(result)) for result in self.results],
+            "results": [_converted(asdict(result), np.ndarray, torch.from_numpy) for result in self.results],
         }
         torch.save(values, content)
         # torch compares no checksum when it loads: a flipped bit would be a wrong weight.
@@ -78,15 +81,7 @@ class Checkpoint:
                     coreset=values["coreset"].numpy(),
                     results=tuple(_stage_result(result) for result in values["results"]),
                 )
-        except (
-            RuntimeError,
-            EOFError,
-            LookupError,
-            TypeError,
-            ValueError,
-            AttributeError,
-            pickle.UnpicklingError,
-        ) as error:
+        except _DAMAGED as error:
             reason = type(error).__name__
             raise UserError(f"checkpoint {path} cannot be read ({reason}); delete it to start again.") from error
         raise UserError(f"checkpoint {path} has format {version}, this version reads {FORMAT}; delete it.")
@@ -109,18 +104,13 @@ class Checkpoint:
             )
 
 
-def _arrays_as_tensors(value: Any) -> Any:
+def _converted(value: Any, kind: type, convert: Callable[[Any], Any]) -> Any:
+    """Convert the values of one kind in a dictionary, and in those that it contains."""
     if isinstance(value, dict):
-        return {key: _arrays_as_tensors(item) for key, item in value.items()}
-    return torch.from_numpy(value) if isinstance(value, np.ndarray) else value
-
-
-def _tensors_as_arrays(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _tensors_as_arrays(item) for key, item in value.items()}
-    return value.numpy() if isinstance(value, Tensor) else value
+        return {key: _converted(item, kind, convert) for key, item in value.items()}
+    return convert(value) if isinstance(value, kind) else value
 
 
 def _stage_result(value: dict[str, Any]) -> StageResult:
-    values = _tensors_as_arrays(value)
+    values = _converted(value, Tensor, Tensor.numpy)
     return StageResult(**{**values, "samples": Sample(**values["samples"])})

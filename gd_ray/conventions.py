@@ -7,7 +7,7 @@ every other eight classes for OOD and spreads them over all classes; and a fine-
 confidence loss that asks for unsure answers to labelled images too.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from gd_ray.errors import unknown_name
 
@@ -37,19 +37,9 @@ class Convention:
     """Fine-tuning without C distils a copy of M just trained in the place of P, rather than P again."""
 
 
-CONVENTIONS: dict[str, Convention] = {
-    name: Convention(
-        name=name,
-        scale_by_squared_temperature=released,
-        pool_global_terms=released,
-        lone_previous_over_previous=released,
-        image_may_win_several_classes=released,
-        ood_from_whole_window=released,
-        ensemble_alone_has_no_teacher=released,
-        weigh_external_as_previous=released,
-        forgetting_over_all_classes=released,
-        fine_tune_from_copy_without_teacher=released,
-    )
+_DIFFERENCES = [f.name for f in fields(Convention) if f.name != "name"]
+CONVENTIONS = {
+    name: Convention(name=name, **dict.fromkeys(_DIFFERENCES, released))
     for name, released in (("paper", False), ("released", True))
 }
 

@@ -24,26 +24,24 @@ def in_batches(
     model: Classifier,
     images: Tensor | NDArray[np.uint8],
     statistics: Statistics,
-    batch_size: int | None = None,
 ) -> Tensor:
     """Return what `compute`, a method of the model such as `logits`, gives for every image.
 
     Batches always have one size, the last one padded: on some machines a result depends on the size of the batch in its
     last bits, and a score must not depend on how the work was cut.
     """
-    size = batch_size or BATCH
     was_training = model.training
     model.eval()
     set_arithmetic(model.device)
     parts = []
-    for first in range(0, max(1, len(images)), COPIED * size):  # an empty set still has a result of the right shape
-        pixels = images[first : first + COPIED * size]
+    for first in range(0, max(1, len(images)), COPIED * BATCH):  # an empty set still has a result of the right shape
+        pixels = images[first : first + COPIED * BATCH]
         pixels = to_device(pixels if isinstance(pixels, Tensor) else torch.tensor(pixels), model.device)
-        for start in range(0, max(1, len(pixels)), size):
-            batch = pixels[start : start + size]
+        for start in range(0, max(1, len(pixels)), BATCH):
+            batch = pixels[start : start + BATCH]
             number = len(batch)
-            if number < size:
-                batch = torch.cat([batch, batch.new_zeros(size - number, *batch.shape[1:])])
+            if number < BATCH:
+                batch = torch.cat([batch, batch.new_zeros(BATCH - number, *batch.shape[1:])])
             parts.append(compute(normalize(batch, statistics))[:number])
     model.train(was_training)
     return torch.cat(parts)

@@ -21,7 +21,6 @@ from gd_ray.networks.classifier import Classifier, new_classifier
 from gd_ray.networks.dropout import DropoutRng
 from gd_ray.philox import PhiloxDropout
 from gd_ray.progress import ProgressCallback
-from gd_ray.schedule import schedule
 from gd_ray.seeding import Purpose, generator, numpy_generator, step_purposes, torch_seed
 from gd_ray.spec import TrialSpec
 from gd_ray.steps import StageSizes, Step
@@ -129,13 +128,7 @@ class Stage:
         """Train a network on some images of the stage, by default all its parameters, and log losses and time."""
         spec, device = self.spec, self.device
         started, done = perf_counter(), 0
-        plan = schedule(
-            step.training,
-            images=step.epoch_images or len(indices),
-            batch_size=spec.batch_size,
-            epoch_factor=spec.factor_of(step.training),
-            learning_rate=spec.learning_rate,
-        )
+        plan = spec.schedule(step.training, step.epoch_images or len(indices))
         shuffling, augmentation, dropout = step_purposes(step.name)
         batches = TrainingBatches(
             images=self.images,

@@ -4,7 +4,7 @@ The fields say what a method does; `gd_ray.learners.distillation` reads them and
 """
 
 from dataclasses import dataclass, replace
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from gd_ray.errors import UserError, unknown_name
 from gd_ray.plugins import Registry
@@ -89,11 +89,10 @@ class Method:
         return self.external and self.confidence
 
 
-def _external(name: str, title: str, base: Method, **changes: object) -> Method:
-    """The same method with the paper's external set: previous classes by prediction, OOD at random."""
-    fields = {field: getattr(base, field) for field in base.__dataclass_fields__}
-    sampling = {"external": True, "previous_sampling": "prediction", "ood_sampling": "random"}
-    return Method(**{**fields, **sampling, **changes, "name": name, "title": title})
+def _external(name: str, title: str, base: Method, **changes: Any) -> Method:
+    """Return the same method with the paper's external set: previous classes by prediction, OOD at random."""
+    sampling: dict[str, Any] = {"external": True, "previous_sampling": "prediction", "ood_sampling": "random"}
+    return replace(base, name=name, title=title, **sampling | changes)
 
 
 _baseline = Method(name="baseline", title="Baseline")

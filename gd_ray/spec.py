@@ -15,7 +15,7 @@ from gd_ray.learners import LEARNERS
 from gd_ray.methods import METHODS, Method
 from gd_ray.networks import backbone_builder
 from gd_ray.plugins import plugin_of
-from gd_ray.schedule import Training
+from gd_ray.schedule import Schedule, Training, schedule
 
 _WHOLE = {
     "seed": 0,
@@ -107,7 +107,7 @@ class TrialSpec:
         LEARNERS.named(self.method.learner)
         if self.precision not in PRECISIONS:
             raise unknown_name("precision", str(self.precision), PRECISIONS)
-        # Whole and real numbers are told apart once, here, so that 1 and 1.0 name the same trial.
+        # Whole and real numbers are distinguished once, here, so that 1 and 1.0 name the same trial.
         for name, limits in _REAL.items():
             object.__setattr__(self, name, _real(name, getattr(self, name), *limits))
         for name, low in _WHOLE.items():
@@ -138,7 +138,7 @@ class TrialSpec:
         if not first and (size >= classes or classes % size):
             raise UserError(
                 f"task_size {size} does not cut num_classes {classes} into two or more equal tasks; "
-                f"choose one of {', '.join(map(str, _divisors(classes)))}."
+                f"choose one of {', '.join(str(part) for part in range(1, classes // 2 + 1) if classes % part == 0)}."
             )
 
     def _check_plugin(self) -> None:
@@ -171,9 +171,16 @@ class TrialSpec:
         first = self.first_task_size or self.task_size
         return (first, *(self.task_size,) * ((self.num_classes - first) // self.task_size))
 
-    def factor_of(self, training: Training) -> float:
-        """What multiplies the paper's epochs of a training."""
-        return self.epoch_factor * (self.fine_tune_factor if training == "fine-tuning" else 1.0)
+    def schedule(self, training: Training, images: int) -> Schedule:
+        """Return the schedule of a training on a set of `images`."""
+        factor = self.epoch_factor * (self.fine_tune_factor if training == "fine-tuning" else 1.0)
+        return schedule(
+            training,
+            images=images,
+            batch_size=self.batch_size,
+            epoch_factor=factor,
+            learning_rate=self.learning_rate,
+        )
 
     @property
     def _used_fine_tune_factor(self) -> float:
@@ -263,7 +270,3 @@ def _real(name: str, value: object, low: float, high: float) -> float:
     if name in _POSITIVE and number <= 0:
         raise UserError(f"{name} {number} must be above 0; the default is {default}.")
     raise UserError(f"{name} {number} is outside [{low}, {high}]; the default is {default}.")
-
-
-def _divisors(number: int) -> list[int]:
-    return [size for size in range(1, number // 2 + 1) if number % size == 0]

@@ -7,7 +7,7 @@ import sys
 import pytest
 import torch
 
-from gd_ray.arithmetic import float32_state, set_arithmetic, training_arithmetic
+from gd_ray.arithmetic import set_arithmetic, training_arithmetic
 from gd_ray.checks import check_device
 from gd_ray.errors import UserError
 from gd_ray.hardware import check_gpu, describe, tf32_note
@@ -36,6 +36,20 @@ PRIOR = [
     lambda: setattr(B, "fp32_precision", "tf32"),
     lambda: setattr(B.mkldnn.matmul, "fp32_precision", "bf16"),
 ]
+
+
+def float32_state():
+    """Every switch that decides the arithmetic of float32."""
+    return {
+        "convolution": B.cudnn.conv.fp32_precision,
+        "rnn": B.cudnn.rnn.fp32_precision,
+        "cudnn": B.cudnn.fp32_precision,
+        "cudnn allows tf32": B.cudnn.allow_tf32,
+        "matmul": B.cuda.matmul.fp32_precision,
+        "matmul allows tf32": B.cuda.matmul.allow_tf32,
+        "CPU convolution": B.mkldnn.conv.fp32_precision,
+        "CPU matmul": B.mkldnn.matmul.fp32_precision,
+    }
 
 
 def check_every_prior_state():

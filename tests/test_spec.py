@@ -60,7 +60,8 @@ def test_longer_fine_tuning_matters_to_methods_that_fine_tune_and_not_to_first_m
     assert longer["e2e"].trial_id != TrialSpec(method="e2e").trial_id
     assert longer["e2e"].first_model_id == TrialSpec(method="e2e").first_model_id
     halved = TrialSpec(method="e2e", epoch_factor=0.5, fine_tune_factor=4)
-    assert [halved.factor_of(training) for training in ("whole", "before fine-tuning", "fine-tuning")] == [0.5, 0.5, 2]
+    trainings = ("whole", "before fine-tuning", "fine-tuning")
+    assert [halved.schedule(training, 1280).updates for training in trainings] == [1000, 900, 400]
 
 
 def test_a_method_of_ones_own():

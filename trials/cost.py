@@ -13,7 +13,6 @@ from gd_ray.conventions import convention_named
 from gd_ray.errors import UserError
 from gd_ray.learners import LEARNERS
 from gd_ray.naming import counted
-from gd_ray.schedule import schedule
 from gd_ray.spec import TrialSpec
 from gd_ray.steps import StageSizes, Step, distillation_steps, teacher_step
 from gd_ray.store import finished, read_rows
@@ -74,27 +73,21 @@ def _stage_cost(spec: TrialSpec, stage: int, data: Sizes) -> list[StepCost]:
     else:
         steps = learner.steps(sizes) if learner else distillation_steps(spec, sizes)
     for step in steps:
-        updates = schedule(
-            step.training,
-            images=step.epoch_images or step.images,
-            batch_size=spec.batch_size,
-            epoch_factor=spec.factor_of(step.training),
-            learning_rate=spec.learning_rate,
-        ).updates
+        updates = spec.schedule(step.training, step.epoch_images or step.images).updates
         costs.append(StepCost(stage, step.name, updates * min(spec.batch_size, step.images), step.passes))
     return costs
 
 
 @cache
-def multiply_adds(network: str, side: int = 32) -> int:
-    """Count the multiply-adds of one image through a network's convolutions and products, as torch counts them."""
+def multiply_adds(network: str) -> int:
+    """Count the multiply-adds of an image of 32x32 through a network's convolutions and products, as torch does."""
     import torch
     from torch.utils.flop_counter import FlopCounterMode
 
     from gd_ray.networks import backbone_builder
 
     with torch.device("meta"), FlopCounterMode(display=False) as counter, torch.no_grad():
-        backbone_builder(network)(0.0)(torch.empty(1, 3, side, side))
+        backbone_builder(network)(0.0)(torch.empty(1, 3, 32, 32))
     return int(counter.get_total_flops()) // 2
 
 

@@ -2,10 +2,12 @@
 
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -22,12 +24,29 @@ def cluster(tmp_path):
         port = free.getsockname()[1]
     ray = Path(sys.executable).with_name("ray")
     options = ["--head", f"--port={port}", "--num-cpus=1", f"--temp-dir={folder}", "--include-dashboard=false"]
+    started = subprocess.Popen(
+        [ray, "start", "--block", *options],
+        env={**environment(home), "PYTHONUNBUFFERED": "1"},
+        start_new_session=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
     try:
-        subprocess.run([ray, "start", *options], env=environment(home), check=True, capture_output=True)
+        assert any("--block" in line for line in started.stdout), "it ended before it was ready"
         yield f"127.0.0.1:{port}", home
     finally:
-        subprocess.run(["pkill", "-9", "-f", folder], check=False)  # 'ray stop' would stop every Ray of this machine
+        kill_session(started.pid)  # 'ray stop' would stop every Ray of this machine
+        started.communicate()
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def kill_session(leader):
+    """Kill the processes of a session; Ray's workers have process groups of their own, but stay in the session."""
+    for pid in [int(path.name) for path in Path("/proc").glob("[0-9]*")]:
+        with suppress(ProcessLookupError):
+            if os.getsid(pid) == leader:
+                os.kill(pid, signal.SIGKILL)
 
 
 def environment(home):
