@@ -69,8 +69,8 @@ def describe(device: torch.device | str, precision: str = "float32") -> dict[str
     arithmetic = {"float32": "IEEE float32", "tf32": "TF32 convolutions", "bfloat16": "bfloat16 autocast"}[precision]
     result: dict[str, str | None] = {"cpu_model": cpu_model(), "gpu": None, "driver": None, "cuda": None, "cudnn": None}
     if torch.device(device).type == "cuda":
-        found = torch.cuda.get_device_properties(device)
-        result["gpu"] = f"{found.name}, {found.multi_processor_count} SMs, sm_{found.major}{found.minor}"
+        gpu = torch.cuda.get_device_properties(device)
+        result["gpu"] = f"{gpu.name}, {gpu.multi_processor_count} SMs, sm_{gpu.major}{gpu.minor}"
         result["driver"] = driver_version()
         result["cuda"] = torch.version.cuda
         result["cudnn"] = str(torch.backends.cudnn.version())  # type: ignore[no-untyped-call]
@@ -105,8 +105,8 @@ def peak_memory(device: torch.device | str) -> int | None:
     if torch.device(device).type == "cuda":
         return int(torch.cuda.max_memory_allocated(device))
     with suppress(OSError):  # getrusage would count what the parent had at the fork
-        found = re.search(r"^VmHWM:\s*(\d+) kB$", Path("/proc/self/status").read_text(), re.MULTILINE)
-        return 1024 * int(found[1]) if found else None
+        peak = re.search(r"^VmHWM:\s*(\d+) kB$", Path("/proc/self/status").read_text(), re.MULTILINE)
+        return 1024 * int(peak[1]) if peak else None
     return None
 
 

@@ -46,8 +46,8 @@ def read_progress(path: Path) -> Progress | None:
 def read_running(storage: str) -> dict[str, Progress]:
     """Read the progress of everything that a live process holds, by the stem of its file."""
     files, now = Path(storage, "progress").glob("[!.]*.json"), time.time()
-    found = {path.stem: progress for path in files if (progress := read_progress(path)) is not None}
-    return {name: p for name, p in found.items() if now - p.time < STALE_AFTER_S and not is_dead(p)}
+    written = {path.stem: progress for path in files if (progress := read_progress(path)) is not None}
+    return {name: p for name, p in written.items() if now - p.time < STALE_AFTER_S and not is_dead(p)}
 
 
 def this_host() -> str:
@@ -61,7 +61,7 @@ def is_dead(owner: Progress) -> bool:
     if owner.host == this_host():
         try:
             os.kill(owner.pid, 0)
-            # A zombie has ended; in a container nobody may ever ask for its exit code.
+            # A zombie has ended; in a container its exit code may never be asked for.
             return Path(f"/proc/{owner.pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
         except ProcessLookupError:
             return True

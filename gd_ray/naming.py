@@ -1,4 +1,4 @@
-"""Names of trials for people: whatever tells those that are shown together from each other."""
+"""Names of trials for people: by what differs among those that are shown together."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -10,7 +10,7 @@ from gd_ray.spec import EXTERNAL_FIELDS, TrialSpec
 
 _DEFAULTS = {f.name: f.default for f in fields(TrialSpec) if f.name not in ("method", "plugin")}
 _MEANING = ("method", "plugin", *(f"method_{f.name}" for f in fields(Method) if f.name not in ("name", "title")))
-"""What the title of a method stands for; named only where one title stands for several."""
+"""What the title of a method means; named only where one title has several meanings."""
 
 
 def trial_names(trials: Sequence[Mapping[str, Any]]) -> list[str]:

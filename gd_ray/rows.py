@@ -21,19 +21,8 @@ _BY_TASK = ("head_hits", "task_aware_hits", "top5_hits", "nll")
 _ARROW = {int: pa.int64(), float: pa.float64(), str: pa.string(), bool: pa.bool_()}
 
 
-def trial_table(
-    result: TrialResult,
-    *,
-    device: str,
-    threads: int,
-    revision: str | None,
-    peak_memory: int | None,
-    hardware: Mapping[str, str | None],
-) -> pa.Table:
-    """Return the row of a finished trial: its whole spec, its metrics, and the machine, versions and images of it.
-
-    `hardware` has a column for each part that the process described.
-    """
+def trial_table(result: TrialResult, machine: Mapping[str, Any], revision: str | None) -> pa.Table:
+    """Return the row of a finished trial: its whole spec, its metrics, and the machine, versions and images of it."""
     last = result.stages[-1]
     row = {
         "trial_id": result.spec.trial_id,
@@ -43,10 +32,7 @@ def trial_table(
         "fgt_released": result.forgetting("released"),
         "final_accuracy": sum(last.hits) / sum(last.totals),
         "seconds": sum(sum(stage.seconds.values()) for stage in result.stages),
-        **({} if peak_memory is None else {"peak_memory": peak_memory}),
-        "device": device,
-        "threads": threads,
-        **hardware,
+        **machine,
         "host": platform.node(),
         "python": platform.python_version(),
         **{package: version(package) for package in ("torch", "ray", "numpy")},

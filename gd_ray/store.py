@@ -7,7 +7,7 @@
     samples/ID.parquet       the sampled external images: stage, position, class, score and its kind, source
     KIND/packed-*.parquet    the same rows of many finished trials, written by `pack`
     models/ID-STAGE.*        kept models (gd_ray.kept_models): here and not in the storage, whose checkpoints end with
-                             their trial, so that whoever has the results has the models
+                             their trial, so that models go with the results
     experiments/NAME/*       the trials that one run of an experiment selected, a row each
     failures/ID.json         why a trial failed last
     classes/DATASET.json     names of a data set's classes
@@ -79,15 +79,12 @@ def write_trial(
     peak_memory: int | None = None,
     hardware: Mapping[str, str | None] | None = None,
 ) -> None:
-    """Write the row of a trial, which marks it as finished."""
-    table = trial_table(
-        result,
-        device=device,
-        threads=threads,
-        revision=revision,
-        peak_memory=peak_memory,
-        hardware=hardware or {},
-    )
+    """Write the row of a trial, which marks it as finished.
+
+    `hardware` has a column for each part that the process described.
+    """
+    memory = {} if peak_memory is None else {"peak_memory": peak_memory}
+    table = trial_table(result, {**memory, "device": device, "threads": threads, **(hardware or {})}, revision)
     with storage_errors(f"results of trial {result.spec.trial_id} cannot be written to {results!r}"):
         write_table(results, "trials", result.spec.trial_id, table)
 

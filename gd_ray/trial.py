@@ -149,15 +149,15 @@ def _result(
 ) -> StageResult:
     """Test the model of a stage on all tasks seen so far, and its confidence on the later ones too."""
     started, tested = perf_counter(), int((data.test_labels >= 0).sum())
-    found = evaluate(model, data.test, data.test_labels, data.statistics, stage.task_sizes)
+    counts = evaluate(model, data.test, data.test_labels, data.statistics, stage.task_sizes)
     stage.log.add("evaluate", started, tested)
     stage.progress(stage.number, "evaluate", tested, tested)
-    head = found.head_confusion
+    head = counts.head_confusion
     return StageResult(
         stage=stage.number,
-        hits=per_task(found.confusion.diagonal(), stage.task_sizes),
-        totals=per_task(found.confusion.sum(axis=1), stage.task_sizes),
-        confusion=_numbered_confusion(found.confusion, data.order),
+        hits=per_task(counts.confusion.diagonal(), stage.task_sizes),
+        totals=per_task(counts.confusion.sum(axis=1), stage.task_sizes),
+        confusion=_numbered_confusion(counts.confusion, data.order),
         labelled_size=len(stage.labelled),
         coreset_size=coreset_size,
         samples=_numbered_as_in_data(external, data.order),
@@ -166,10 +166,10 @@ def _result(
         seconds=stage.log.seconds,
         head_hits=None if head is None else per_task(head.diagonal(), stage.task_sizes),
         head_confusion=None if head is None else _numbered_confusion(head, data.order),
-        task_aware_hits=found.task_aware_hits,
-        top5_hits=found.top5_hits,
-        nll=found.nll,
-        confidences=found.confidences,
+        task_aware_hits=counts.task_aware_hits,
+        top5_hits=counts.top5_hits,
+        nll=counts.nll,
+        confidences=counts.confidences,
         recorded=model_sizes(model, stage.num_prev, data.side) | stage.log.recorded,
     )
 

@@ -75,7 +75,7 @@ def heartbeat(path: Path, run: str, cost: Sequence[StepCost]) -> Iterator["Progr
             beat(path, reporter.progress())
 
     try:
-        with _repeated(write):
+        with repeated(write, HEARTBEAT_S):
             yield reporter
     finally:
         release(path, run)
@@ -91,19 +91,19 @@ def run_heartbeat(path: Path, run: str) -> Iterator[None]:
 
     write()
     try:
-        with _repeated(write):
+        with repeated(write, HEARTBEAT_S):
             yield
     finally:
         path.unlink(missing_ok=True)
 
 
 @contextmanager
-def _repeated(action: Callable[[], None]) -> Iterator[None]:
-    """Repeat an action in a thread, once per heartbeat."""
+def repeated(action: Callable[[], None], every_s: float) -> Iterator[None]:
+    """Repeat an action in a thread, first after `every_s` seconds."""
     ended = Event()
 
     def repeat() -> None:
-        while not ended.wait(HEARTBEAT_S):
+        while not ended.wait(every_s):
             action()
 
     thread = Thread(target=repeat, daemon=True)

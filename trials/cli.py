@@ -206,14 +206,14 @@ def report(
             def on_step(share: float, text: str) -> None:
                 progress.update(bar, completed=share, description=text)
 
-            path, found = reporting.write_report(results, out, streams=streams, refresh=refresh, on_step=on_step)
-        for note in found.notes:
+            path, reported = reporting.write_report(results, out, streams=streams, refresh=refresh, on_step=on_step)
+        for note in reported.notes:
             console.print(note, markup=False, highlight=False, soft_wrap=True)
-        text = f"Report of {counted(len(found.trials), 'finished trial')}: {path.absolute()}"
+        text = f"Report of {counted(len(reported.trials), 'finished trial')}: {path.absolute()}"
         console.print(text, highlight=False, soft_wrap=True)
         if open and not shown:
             shown = webbrowser.open(path.absolute().as_uri()) or True
-        return found
+        return reported
 
     if watch:
         reporting.watch(write, every)
@@ -296,7 +296,7 @@ def main() -> None:
         return
     try:
         checked = _checked(arguments)
-        if arguments[:1] == ["prepare"]:
+        if arguments[0] == "prepare":
             prepare()
             return
         tyro.extras.subcommand_cli_from_dict(
@@ -309,5 +309,5 @@ def main() -> None:
         print(f"gd-ray: {error}", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt:
-        print(f"gd-ray: interrupted{_AFTER_INTERRUPT.get(arguments[0] if arguments else '', '')}.", file=sys.stderr)
+        print(f"gd-ray: interrupted{_AFTER_INTERRUPT.get(arguments[0], '')}.", file=sys.stderr)
         sys.exit(130)

@@ -1,11 +1,11 @@
 """What the terminal shows: progress bars, the live view of a run, tables of states, and `gd-ray list`."""
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import fields
 from pathlib import Path
-from threading import Event, Thread
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -22,6 +22,7 @@ from gd_ray.paper import TABLES
 from gd_ray.plugins import Registry
 from gd_ray.spec import TrialSpec
 from gd_ray.store import STATES, TrialState, seconds_left
+from trials.claim import repeated
 from trials.experiments import EXPERIMENTS
 
 _LISTED = 12
@@ -46,35 +47,24 @@ def progress_bar(console: Console) -> Progress:
 @contextmanager
 def live_view(states: Callable[[], list[TrialState]], console: Console, *, line_every: float = 60.0) -> Iterator[None]:
     """Show running trials on a terminal, or print a line every `line_every` seconds in a pipe."""
-    ended = Event()
 
-    def watch() -> None:
-        while not ended.wait(1.0 if live else line_every):
-            with suppress(OSError, UserError):  # storage may fail for a moment
-                if live:
-                    live.update(_overview(states()), refresh=True)
-                else:
-                    console.print(f"{time.strftime('%H:%M')} {summary(states())}", highlight=False, soft_wrap=True)
+    def show() -> None:
+        with suppress(OSError, UserError):  # storage may fail for a moment
+            if live:
+                live.update(_overview(states()), refresh=True)
+            else:
+                console.print(f"{time.strftime('%H:%M')} {summary(states())}", highlight=False, soft_wrap=True)
 
     shown = Live(console=console, transient=True, auto_refresh=False, redirect_stdout=False)
-    with shown if console.is_terminal else nullcontext() as live:
-        thread = Thread(target=watch, daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            ended.set()
-            thread.join()
+    with shown if console.is_terminal else nullcontext() as live, repeated(show, 1.0 if live else line_every):
+        yield
 
 
 def summary(states: list[TrialState]) -> str:
     """Return the state of an experiment in a line."""
-    counts = {kind: sum(state.state == kind for state in states) for kind in ("running", "failed")}
-    done = sum(state.state == "done" for state in states)
-    parts = [
-        f"{done} of {counted(len(states), 'trial')} done",
-        *(f"{count} {kind}" for kind, count in counts.items() if count),
-    ]
+    counts = Counter(state.state for state in states)
+    parts = [f"{counts['done']} of {counted(len(states), 'trial')} done"]
+    parts += [f"{counts[kind]} {kind}" for kind in ("running", "failed") if counts[kind]]
     return f"{', '.join(parts)}, {100 * work_share(states):.0f}% of the work, {duration(seconds_left(states))} left"
 
 
@@ -109,23 +99,28 @@ def running_table(states: list[TrialState]) -> Table:
 
 def state_names(states: list[TrialState]) -> dict[tuple[str, str], str]:
     """Name the trials by what varies in their experiment; of several experiments, name that too."""
-    experiments = list(dict.fromkeys(state.experiment for state in states))
+    experiments = _by_experiment(states)
     names = {}
-    for experiment in experiments:
-        own = [state for state in states if state.experiment == experiment]
+    for experiment, own in experiments.items():
         for state, name in zip(own, trial_names([state.spec for state in own]), strict=True):
             names[experiment, state.trial_id] = name if len(experiments) == 1 else f"{experiment}: {name}"
     return names
 
 
+def _by_experiment(states: list[TrialState]) -> dict[str, list[TrialState]]:
+    experiments: dict[str, list[TrialState]] = {}
+    for state in states:
+        experiments.setdefault(state.experiment, []).append(state)
+    return experiments
+
+
 def status_table(states: list[TrialState]) -> Table:
     """Return the trials of each experiment by state, the share of the work done, and the time left."""
     table = Table("experiment", *_numbers(*STATES, "work done", "time left"), box=None)
-    for experiment in dict.fromkeys(state.experiment for state in states):
-        own = [state for state in states if state.experiment == experiment]
-        counts = [str(sum(state.state == kind for state in own)) for kind in STATES]
-        left = duration(seconds_left(own)) if any(state.state == "running" for state in own) else ""
-        table.add_row(experiment, *counts, f"{100 * work_share(own):.0f}%", left)
+    for experiment, own in _by_experiment(states).items():
+        counts = Counter(state.state for state in own)
+        left = duration(seconds_left(own)) if counts["running"] else ""
+        table.add_row(experiment, *(str(counts[kind]) for kind in STATES), f"{100 * work_share(own):.0f}%", left)
     return table
 
 

@@ -49,13 +49,13 @@ def export_model(results: str, trial: str, out: str, stage: int | None = None) -
 
 def find_trial(trial: str, known: set[str], results: str) -> str:
     """Return the id that a whole id or a unique beginning of one names."""
-    found = [trial] if trial in known else sorted(name for name in known if trial and name.startswith(trial))
-    if not found:
+    named = [trial] if trial in known else sorted(name for name in known if trial and name.startswith(trial))
+    if not named:
         raise UserError(f"trial {trial!r} is not in results {results!r}; 'gd-ray report' lists the ids of its trials.")
-    if len(found) > 1:
-        listed = ", ".join(found[:3]) + (", …" if len(found) > 3 else "")
-        raise UserError(f"trial {trial!r} is the beginning of {len(found)} ids ({listed}); give more of it.")
-    return found[0]
+    if len(named) > 1:
+        listed = ", ".join(named[:3]) + (", …" if len(named) > 3 else "")
+        raise UserError(f"trial {trial!r} is the beginning of {len(named)} ids ({listed}); give more of it.")
+    return named[0]
 
 
 def _stage(results: str, trial_id: str, kept: list[int], stage: int | None) -> int:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
-from gd_ray.data import DATASETS
+from gd_ray.data import DATASETS, DESCRIPTION
 from gd_ray.errors import UserError, unknown_name, unused_name
 
 if TYPE_CHECKING:
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 _DRAWN_AT_ONCE = 20_000
 """Images of glyphs:N that are drawn in this process: two seconds."""
-_DESCRIPTION = "dataset.json"  # gd_ray.data.prepared has it too, but imports torch
 
 
 @dataclass(frozen=True)
@@ -47,7 +46,7 @@ class DataLocations:
     def check_dataset(self, name: str) -> None:
         """Refuse a name that is neither registered, nor given by --data, nor a prepared folder data/NAME."""
         if name not in DATASETS and name not in self.data and not self._is_prepared(name):
-            prepared = [path.parent.name for path in Path(self.base, "data").glob(f"*/{_DESCRIPTION}")]
+            prepared = [path.parent.name for path in Path(self.base, "data").glob(f"*/{DESCRIPTION}")]
             raise unknown_name("data set", name, [*DATASETS, *self.data, *sorted(prepared)])
 
     def load_data(self, name: str, train_per_class: int | None, test_per_class: int | None) -> "LabelledData":
@@ -62,7 +61,7 @@ class DataLocations:
         return self._absolute(self.data.get(name, f"data/{name}"))
 
     def _is_prepared(self, name: str) -> bool:
-        return Path(self._folder(name), _DESCRIPTION).is_file()
+        return Path(self._folder(name), DESCRIPTION).is_file()
 
     def stream_address(self, name: str) -> str:
         """Return the address of a stream; glyphs:N is made on demand, in the storage unless it has a folder."""
@@ -128,7 +127,7 @@ def _stream_images(address: str) -> int:
 @lru_cache
 def _images_per_class(folder: str) -> tuple[int, int]:
     """Return the training and test images per class of a prepared data set, on average."""
-    content = json.loads(Path(folder, _DESCRIPTION).read_text(encoding="utf-8"))
+    content = json.loads(Path(folder, DESCRIPTION).read_text(encoding="utf-8"))
     classes = max(1, len(content["class_names"]))
     train, test = (max(1, round(content["images"][split] / classes)) for split in ("train", "test"))
     return train, test

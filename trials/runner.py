@@ -73,7 +73,7 @@ def run_experiment(
         return []
     windows = {job.spec.window for job in open_jobs if job.spec.method.external}
     os.environ.update(RAY_AIR_NEW_OUTPUT="0", TUNE_DISABLE_AUTO_CALLBACK_LOGGERS="1")  # Tune prints nothing
-    os.environ["TUNE_DISABLE_SIGINT_HANDLER"] = "1"  # Tune's takes ten seconds to save what nobody reads
+    os.environ["TUNE_DISABLE_SIGINT_HANDLER"] = "1"  # Tune's takes ten seconds to save what is never read
     with console.status("starting Ray"):
         nodes = connect(cluster.address)
     resources = resolve_resources(cluster, nodes, windows, len(open_jobs))

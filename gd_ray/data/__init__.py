@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from functools import lru_cache
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from gd_ray.plugins import Registry
@@ -12,6 +13,8 @@ if TYPE_CHECKING:
 Loader = Callable[[str, int | None, int | None], "LabelledData"]
 """Load a data set from a folder; the numbers of training and test images per class, None for all, are hints."""
 DATASETS: Registry[Loader] = Registry("data set")
+DESCRIPTION = "dataset.json"
+"""File of a prepared data set, whose module needs torch."""
 
 
 @DATASETS.register("glyphs")
@@ -21,21 +24,16 @@ def _glyphs(_: str, train_per_class: int | None, test_per_class: int | None) -> 
     return glyphs.load_glyphs(train_per_class or glyphs.TRAIN_PER_CLASS, test_per_class or glyphs.TEST_PER_CLASS)
 
 
-@DATASETS.register("cifar100")
-def _cifar100(folder: str, *_: int | None) -> "LabelledData":
-    return _decode_cifar100(folder)
+def _register(name: str) -> None:
+    """Register the function load_NAME of the module of that name, which takes a folder."""
+
+    @lru_cache(maxsize=1)  # decoding all of CIFAR-100 takes twenty seconds
+    def load(folder: str) -> "LabelledData":
+        data: LabelledData = getattr(import_module(f"gd_ray.data.{name}"), f"load_{name}")(folder)
+        return data
+
+    DATASETS[name] = lambda folder, *_: load(folder)
 
 
-@lru_cache(maxsize=1)
-def _decode_cifar100(folder: str) -> "LabelledData":
-    """Load it once per process: decoding all of CIFAR-100 takes twenty seconds."""
-    from gd_ray.data.cifar100 import load_cifar100
-
-    return load_cifar100(folder)
-
-
-@DATASETS.register("imagenet32")
-def _imagenet32(folder: str, *_: int | None) -> "LabelledData":
-    from gd_ray.data.imagenet32 import load_imagenet32
-
-    return load_imagenet32(folder)
+_register("cifar100")
+_register("imagenet32")

@@ -9,9 +9,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from PIL import Image
 
+from gd_ray.data import DESCRIPTION
 from gd_ray.data.dataset import ImageSet, LabelledData
 from gd_ray.data.pixels import Statistics
-from gd_ray.data.prepared import DESCRIPTION, Description, load_prepared, new_dataset, require_no_dataset
+from gd_ray.data.prepared import Description, load_prepared, new_dataset, require_no_dataset
 from gd_ray.errors import UserError
 from gd_ray.sources.parquet import label_names
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gd_ray.data import DESCRIPTION
 from gd_ray.data.dataset import ImageSet, LabelledData
 from gd_ray.data.pixels import Statistics, pixel_statistics
 from gd_ray.data.tasks import class_sets
@@ -18,7 +19,6 @@ from gd_ray.errors import UserError
 from gd_ray.sources.base import PassedOver
 from gd_ray.storage import check_writable, disk_full_errors, write_atomic
 
-DESCRIPTION = "dataset.json"
 FORMAT = 1
 SPLITS = ("train", "test")
 _FILES = ("train.npy", "test.npy", "train-labels.npy", "test-labels.npy", "classes-of-seed-*.txt")

@@ -37,11 +37,11 @@ def sample_external_set(
     stream: Stream | None,
     scorer: Scorer,
     progress: ProgressCallback,
-    labelled: tuple[Tensor, NDArray[np.int64]] | None = None,
+    labelled: tuple[Tensor, NDArray[np.int64]],
 ) -> ExternalSet | None:
     """Sample D_t^ext of about `size` stream images. None where the stage learns from none.
 
-    Rankings by class means need the stage's labelled images and their labels.
+    Rankings by class means use the stage's labelled images and their labels.
     """
     method = spec.method
     # The first model has nothing to learn from external images but to be unsure about them.
@@ -67,11 +67,9 @@ def sample_external_set(
 
 
 def _class_means(
-    previous: Classifier, labelled: tuple[Tensor, NDArray[np.int64]] | None, statistics: Statistics
+    previous: Classifier, labelled: tuple[Tensor, NDArray[np.int64]], statistics: Statistics
 ) -> NDArray[np.float32]:
     """Return the mean of the previous model's features for each class of the stage's labelled images."""
-    if labelled is None:
-        raise ValueError("a ranking by class means needs the labelled images of the stage")
     images, labels = labelled
     features = unit_features(previous, images, statistics)
     return class_means(features, labels, int(labels.max()) + 1).astype(np.float32)

@@ -136,7 +136,7 @@ class _Scorer:
             return result | self.failure
         try:
             units = [unit for packed in rows["unit"] for unit in pickle.loads(packed)]
-            found = reduce(merge_candidates, self.job.score_units(units))
+            merged = reduce(merge_candidates, self.job.score_units(units))
         except Exception as error:
             return result | self._explained(error)
-        return result | {"candidates": [pickle.dumps(found)], "images": [sum(map(len, units))]}
+        return result | {"candidates": [pickle.dumps(merged)], "images": [sum(map(len, units))]}

@@ -82,8 +82,8 @@ def score_in_process(job: ScoringJob, on_images: Callable[[int], None]) -> Candi
     units = job.units()
 
     def score() -> Iterator[Candidates]:
-        for unit, found in zip(units, job.score_units(units), strict=True):
+        for unit, selected in zip(units, job.score_units(units), strict=True):
             on_images(len(unit))
-            yield found
+            yield selected
 
     return reduce(merge_candidates, score())
