@@ -10,7 +10,7 @@ VERSION_OF = $(shell $(1) -c 'import sys; print(*sys.version_info[:2], sep=".")'
 
 export RAY_USAGE_STATS_ENABLED := 0
 
-.PHONY: demo test lint coverage evidence dist lock upgrade clean FORCE
+.PHONY: demo test test-cluster lint coverage evidence dist lock upgrade clean FORCE
 .PHONY: bench bench-scoring bench-runner bench-prepare bench-analysis bench-train bench-gpu
 
 ifdef PYTHON
@@ -44,6 +44,9 @@ demo: $(READY)  ## the main job on the embedded glyphs data
 
 test: $(READY)
 	$(BIN)/python -m pytest
+
+test-cluster: $(READY)  ## the batch scripts on two hosts under a real Slurm; needs root and Slurm, some minutes
+	$(BIN)/python -m pytest -rs tests/cluster/on_slurm.py
 
 lint: $(READY)
 	$(BIN)/ruff check .
