@@ -3,7 +3,8 @@
 import json
 import os
 import shutil
-from contextlib import suppress
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -14,8 +15,6 @@ from gd_ray.data import DATASETS, DESCRIPTION
 from gd_ray.errors import UserError, unknown_name, unused_name
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
-
     from gd_ray.data.dataset import LabelledData
     from gd_ray.spec import TrialSpec
     from gd_ray.wild.stream import WildStream
@@ -52,10 +51,8 @@ class DataLocations:
     def load_data(self, name: str, train_per_class: int | None, test_per_class: int | None) -> "LabelledData":
         """Load a data set by a registered loader or from its prepared folder; repeated loads share one copy."""
         self.check_dataset(name)
-        try:
+        with _hint("--data", name):
             return _load(name, self._folder(name), train_per_class, test_per_class)
-        except UserError as error:
-            raise UserError(f"{error} If it is elsewhere, give its folder with --data {name}=FOLDER.") from error
 
     def _folder(self, name: str) -> str:
         return self._absolute(self.data.get(name, f"data/{name}"))
@@ -83,7 +80,7 @@ class DataLocations:
             return Sizes(stream=stream)
         return Sizes(*_images_per_class(self._folder(spec.dataset)), stream)
 
-    def check_names(self, specs: "Collection[TrialSpec]") -> None:
+    def check_names(self, specs: Collection["TrialSpec"]) -> None:
         """Refuse data sets that do not exist, and folders given for a name that no trial has."""
         datasets, streams = ({getattr(spec, name): None for spec in specs} for name in ("dataset", "stream"))
         for name in datasets:
@@ -95,16 +92,24 @@ class DataLocations:
     def _absolute(self, address: str) -> str:
         return address if "://" in address else os.path.join(self.base, address)
 
-    def open_stream(self, name: str) -> "WildStream":
+    def open_stream(self, name: str, *, make: bool = True) -> "WildStream":
+        """Open a stream; glyphs:N is made first where it is absent, unless that is not wanted."""
         from gd_ray.wild.stream import WildStream
 
         address = self.stream_address(name)
-        if name.startswith("glyphs:") and "://" not in address and not Path(address, "manifest.json").exists():
+        if make and name.startswith("glyphs:") and "://" not in address and not Path(address, "manifest.json").exists():
             _make_glyphs(name, address)
-        try:
+        with _hint("--stream", name):
             return WildStream.open(address)
-        except UserError as error:
-            raise UserError(f"{error} If it is elsewhere, give its folder with --stream {name}=FOLDER.") from error
+
+
+@contextmanager
+def _hint(option: str, name: str) -> Iterator[None]:
+    """Add the option that names another folder to an error; storage that did not answer stays a reason to retry."""
+    try:
+        yield
+    except UserError as error:
+        raise type(error)(f"{error} If it is elsewhere, give its folder with {option} {name}=FOLDER.") from error
 
 
 @lru_cache(maxsize=1)

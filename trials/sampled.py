@@ -82,14 +82,9 @@ def _label(text: str, names: tuple[str, ...]) -> int:
 
 
 def _open_stream(name: str, digest: str | None, folders: dict[str, str]) -> "WildStream":
-    from gd_ray.wild.stream import WildStream
-
     if others := sorted(folders.keys() - {name}):
         raise UserError(f"--stream {others[0]}={folders[others[0]]} is not the trial's stream, which is {name!r}.")
-    try:
-        stream = WildStream.open(DataLocations(streams=folders).stream_address(name))
-    except UserError as error:
-        raise UserError(f"{error} If it is elsewhere, give its folder with --stream {name}=FOLDER.") from error
+    stream = DataLocations(streams=folders).open_stream(name, make=False)
     if digest is not None and stream.digest != digest:
         raise UserError(f"stream {stream.address!r} has other images than the trial learned from; give the one it had.")
     return stream

@@ -6,7 +6,7 @@ import pytest
 
 from gd_ray.data import DATASETS, glyphs
 from gd_ray.data.drawing import prepare_dataset
-from gd_ray.errors import UserError
+from gd_ray.errors import Unreachable, UserError
 from gd_ray.ray_utils import map_in_process
 from gd_ray.wild.shuffle import prepare_stream
 from tests.helpers.made import made_spec
@@ -89,3 +89,12 @@ def test_mistakes_are_sentences(tmp_path):
         DataLocations(base=str(tmp_path)).load_data("cifar100", None, None)
     with pytest.raises(UserError, match=r"data set 'cifar10' does not exist; did you mean 'cifar100'\?$"):
         DataLocations().load_data("cifar10", None, None)
+
+
+def test_storage_that_does_not_answer_stays_a_reason_to_try_again(monkeypatch):
+    def unreachable(address):
+        raise Unreachable(f"address {address!r} cannot be opened.")
+
+    monkeypatch.setattr("gd_ray.wild.stream.read_manifest", unreachable)
+    with pytest.raises(Unreachable, match=r"cannot be opened. If it is elsewhere, give its folder with --stream far="):
+        DataLocations().open_stream("far")
