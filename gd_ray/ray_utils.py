@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import chdir
+from contextlib import chdir, suppress
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -180,7 +180,7 @@ def map_with_ray(function: Callable[[Any], Any], items: list[Any]) -> Iterator[A
 
     start_ray()
     cpus = int(ray.cluster_resources()["CPU"])  # type: ignore[no-untyped-call]
-    shared, left = ray.put(function), iter(items)
+    shared, left = ray.put((function, os.getcwd())), iter(items)
     task = ray.remote(num_cpus=1)(_apply)
     running = {task.remote(shared, item) for item in islice(left, _QUEUED_PER_CPU * cpus)}
     try:
@@ -199,5 +199,9 @@ def map_with_ray(function: Callable[[Any], Any], items: list[Any]) -> Iterator[A
             ray.cancel(stopped, force=True)
 
 
-def _apply(function: Callable[[Any], Any], item: Any) -> Any:
+def _apply(shared: tuple[Callable[[Any], Any], str], item: Any) -> Any:
+    """Call the function in the caller's working directory, because items may name files by relative paths."""
+    function, folder = shared
+    with suppress(FileNotFoundError):  # a folder of another machine
+        os.chdir(folder)
     return function(item)
