@@ -81,7 +81,7 @@ def test_a_method_a_sampling_rule_a_data_set_and_a_stream_of_ones_own(tmp_path):
     (tmp_path / "flowers.yaml").write_text(block("README.md", "yaml", "# flowers.yaml"))
     printed = block("README.md", "bash", "gd-ray prepare dataset").splitlines()
     dataset, stream, run = (line.partition("#")[0].split()[1:] for line in printed)
-    tiny = [f"--set={text}" for text in ("network=resnet-32", "batch_size=8", "epoch_factor=0.01")]
+    tiny = [f"--set={text}" for text in ("network=wrn-10-1", "batch_size=8", "epoch_factor=0.01")]
     told = gd_ray(
         tmp_path,
         [*dataset, "--test-per-class", "2"],
@@ -94,8 +94,8 @@ def test_a_method_a_sampling_rule_a_data_set_and_a_stream_of_ones_own(tmp_path):
     assert "flowers: 2 trials, 0 finished, 2 to run." in told
     trials = pd.read_parquet(tmp_path / "results" / "trials").set_index("method")
     assert set(trials.index) == {"smooth", "gd+margin"}
-    assert set(trials["network"]) == {"resnet-32"}
+    assert set(trials["network"]) == {"wrn-10-1"}
     samples = pd.read_parquet(tmp_path / "results" / "samples")
     assert "margin" in set(samples["score_kind"].dropna())
     page = (tmp_path / "results" / "report.html").read_text()
-    assert all(text in page for text in ("flowers", "resnet-32", "GD by margin"))
+    assert all(text in page for text in ("flowers", "wrn-10-1", "GD by margin"))

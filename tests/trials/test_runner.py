@@ -281,8 +281,11 @@ class Driver:
     def wait_for_tune(self):
         """Until its trials are about to start."""
         deadline = time.time() + 200
-        while not list((self.folder / "storage" / "tune").glob(f"*-{self.process.pid}")) and time.time() < deadline:
+        while not self.has_tune() and time.time() < deadline:
             time.sleep(0.1)
+
+    def has_tune(self):
+        return any((self.folder / "storage" / "tune").glob(f"*-{self.process.pid}"))
 
     def interrupt(self):
         os.killpg(self.process.pid, signal.SIGINT)  # as a terminal does
@@ -311,9 +314,11 @@ def test_nothing_is_lost_to_a_killed_driver_to_ctrl_c_to_a_batch_system_or_to_tw
     assert before
 
     interrupted, terminated = Driver(tmp_path), Driver(tmp_path)
-    for driver, stop in ((interrupted, interrupted.interrupt), (terminated, terminated.terminate)):
-        driver.wait_for_tune()
-        stop()
+    running = {interrupted: interrupted.interrupt, terminated: terminated.terminate}
+    while running:  # at once: neither is left the time to finish its trials
+        for driver in [driver for driver in running if driver.has_tune()]:
+            running.pop(driver)()
+        time.sleep(0.1)
     for driver in (interrupted, terminated):
         code, _, err = driver.end()
         assert (code, err) == (130, "gd-ray: stopping ...\ngd-ray: interrupted; run the same command to resume.\n")
