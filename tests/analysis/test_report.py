@@ -34,7 +34,7 @@ from gd_ray.spec import TrialSpec
 from gd_ray.store import read_selections, write_class_names, write_failure
 from gd_ray.wild.manifest import Manifest, Shard
 from gd_ray.wild.stream import WildStream, image_column
-from tests.helpers.made import made_spec, select, write_made
+from tests.helpers.made import NO_STORAGE, made_spec, select, write_made
 from trials.claim import run_heartbeat
 from trials.cli import main
 
@@ -262,7 +262,7 @@ def test_confusion_matrix_in_the_order_learned():
 
 def test_streams_are_found_by_name(folder):
     results = analysis.load(str(folder))
-    address = f"{next(path for path in results.storage if path != 'storage')}/streams/glyphs-200"
+    address = f"{next(path for path in results.storage if path != NO_STORAGE)}/streams/glyphs-200"
     name, other = "glyphs:200", "imagenet2011-distance-1"
     found = [stream_finder(results, {})(name, 200), stream_finder(results, {other: address})(other, 200)]
     assert all(isinstance(stream, WildStream) and stream.address == address for stream in found)

@@ -13,6 +13,8 @@ from gd_ray.wild.sampling import Sample
 
 Hits = Callable[[int, int], int]
 """Test images right, of 100, after stage s on task r, both from 1."""
+NO_STORAGE = "storage-of-made-results"
+"""Not 'storage', which the working directory has after a demo."""
 
 
 def made_stage(spec: TrialSpec, stage: int, hits: Hits) -> StageResult:
@@ -64,7 +66,7 @@ def write_made(
     *,
     stages: int | None = None,
     inputs: Fingerprints | None = None,
-    storage: str = "storage",
+    storage: str = NO_STORAGE,
     command: str | None = None,
 ) -> str:
     """Write one trial and a selection of it; with `stages` it is not finished and has no row among the trials."""
@@ -77,7 +79,7 @@ def write_made(
 
 
 def select(
-    results: str, experiment: str, specs: Sequence[TrialSpec], *, storage: str = "storage", command: str | None = None
+    results: str, experiment: str, specs: Sequence[TrialSpec], *, storage: str = NO_STORAGE, command: str | None = None
 ) -> None:
     """Write the selection of a run, as the runner does before its first trial."""
     rows = [
