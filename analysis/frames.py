@@ -23,10 +23,13 @@ _IDENTITY = ("method", "dataset", "task_size", "seed")
 _METHOD_DEFAULTS = {f"method_{f.name}": f.default for f in fields(Method) if f.name not in ("name", "title")}
 METHOD = tuple(_METHOD_DEFAULTS)
 _FILLED = {**DEFAULTS, **_METHOD_DEFAULTS, "method": MISSING, "method_options": "{}"}
-VERSIONS = ("host", "device", "threads", "python", "torch", "ray", "numpy", "git_revision")
+VERSIONS = (
+    *("host", "device", "threads", "cpu_model", "gpu", "driver", "cuda", "cudnn", "arithmetic"),
+    *("python", "torch", "ray", "numpy", "git_revision"),
+)
 TRIAL_COLUMNS = (
     *("trial_id", *SPEC, "method_title", *METHOD, *METRICS, "final_accuracy", "seconds", *VERSIONS),
-    *("data_digest", "stream_digest", "old_trial_id"),
+    *("peak_memory", "data_digest", "stream_digest", "old_trial_id"),
 )
 
 

@@ -9,7 +9,7 @@ from rich.table import Column, Table
 
 from analysis.aggregate import ordered, summarize, uses_external
 from analysis.curves import METRICS
-from analysis.formats import mean_sd
+from analysis.formats import mean_sd, number
 from analysis.frames import SPEC
 from analysis.results import load, unreadable_note
 from gd_ray.naming import setting
@@ -74,9 +74,9 @@ def forgetting_chart(results: str, experiment: str) -> Table:
     for method in ordered(trials["method"]):
         title, fgt = rows[method]["method_title"], rows[method]["mean"]
         bar = Bar(most, 0, fgt, width=40) if fgt > 0 else "nothing: earlier tasks improved"
-        table.add_row(title, f"{acc[method]:.1f}", f"{fgt:.1f}", bar)
+        table.add_row(title, number(acc[method]), number(fgt), bar)
     coreset = sorted((row["mean"], row["method_title"]) for row in rows.values() if not row["method_replay_all"])
-    words = [f"{title} forgets {fgt:.1f} points" for fgt, title in dict.fromkeys((*coreset[:1], *coreset[-1:]))]
+    words = [f"{title} forgets {number(fgt)} points" for fgt, title in dict.fromkeys((*coreset[:1], *coreset[-1:]))]
     table.caption, table.caption_justify = f"With a coreset, {', '.join(words)}." if words else None, "left"
     return table
 

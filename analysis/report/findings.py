@@ -31,7 +31,7 @@ def findings(setting: Setting, tables: list[Table], suffix: str) -> tuple[Grid, 
         rows = table.comparisons[table.comparisons["task_size"] == size]
         rows = rows[(rows["dataset"] == dataset) & (rows["method"] == rows["against"].astype(str) + "+ext")]
         groups = rows.groupby("against", sort=False) if table.setting is setting else ()
-        sentences += [f"{shown['method'][name]} with external data: {_changes(group)}." for name, group in groups]
+        sentences += [f"{shown['method'][key]} with external data{suffix}: {_changes(rows)}." for key, rows in groups]
     shown = shown.sort_values("ACC ↑", key=lambda cells: -cells.map(lambda cell: cell.value), kind="stable")
     shown["n"] = shown.pop("n")
     title = f"{place}: mean ± standard deviation in %, over n seeds"
@@ -60,5 +60,5 @@ def _changes(rows: pd.DataFrame) -> str:
     for row in rows.to_dict("records"):
         sure = f", 95% interval {interval(row['low'], row['high'])}" if pd.notna(row["low"]) else ""
         what = f"{'ACC' if row['metric'] == 'acc' else 'FGT'} {number(row['difference'], '+.1f')} points"
-        texts.append(f"{what} (better on {row['wins']} of {row['n']} seeds{sure})")
+        texts.append(f"{what} (better on {row['wins']} of {row['n']} seeds{sure})" if row["n"] > 1 else what)
     return ", ".join(texts)

@@ -135,8 +135,9 @@ def version_grid(results: Results) -> Grid | None:
     trials = results.trials
     if trials.empty:
         return None
-    groups = trials.groupby(list(VERSIONS), observed=True, dropna=False)
+    known = [name for name in VERSIONS if trials[name].notna().any()]
+    groups = trials.groupby(known, observed=True, dropna=False)
     rows = groups.agg(trials=("trial_id", "size"), seconds=("seconds", "sum")).reset_index()
     hours = [Cell(f"{value / 3600:.2f}", value) for value in rows["seconds"].astype(float)]
-    shown = {name: name.replace("_", " ") for name in [*VERSIONS, "trials", "hours"]}
+    shown = {name: name.replace("_", " ") for name in [*known, "trials", "hours"]}
     return frame_grid(rows.assign(hours=pd.Series(hours)), "Where the trials ran", shown)

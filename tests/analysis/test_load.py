@@ -1,5 +1,6 @@
 """Loading: exact, also of what is half written, damaged, packed, or from another version."""
 
+import inspect
 import subprocess
 import sys
 from dataclasses import replace
@@ -14,8 +15,10 @@ import pytest
 import analysis
 from analysis.aggregate import settings
 from analysis.curves import curves
+from analysis.frames import TRIAL_COLUMNS
 from gd_ray.errors import UserError
 from gd_ray.fingerprint import Fingerprints
+from gd_ray.hardware import describe
 from gd_ray.metrics import average_forgetting, average_incremental_accuracy
 from gd_ray.store import pack, write_failure, write_stages, write_trial
 from gd_ray.trial_result import TrialResult
@@ -322,3 +325,8 @@ def test_every_frame_tells_trials_of_a_sweep_apart(tmp_path):
         assert "window" not in frame or name in ("trials", "specs")  # it does not vary
     assert results.curves.set_index("trial_id")["ood_ratio"].to_dict() == results.specs["ood_ratio"][:3].to_dict()
     assert list(results.names.values())[-1] == "GD+ext, seed 2, OOD ratio 0.7, network wrn-16-2"
+
+
+def test_every_column_that_a_trial_writes_is_known():
+    written = {*describe("cpu"), *inspect.signature(write_trial).parameters} - {"results", "result", "hardware"}
+    assert written - {"revision"} <= set(TRIAL_COLUMNS)
