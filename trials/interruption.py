@@ -78,8 +78,8 @@ def interruptible() -> Iterator[None]:
 def watched_servers(restarts_s: float) -> Iterator[None]:
     """End the run when Ray's GCS, or the raylet of this machine, dies: Ray itself would wait for them for ever.
 
-    A cluster may restart its GCS within `restarts_s` seconds. On the command line the process ends; elsewhere the main
-    thread gets a RayDiedError, and any other thread, which cannot be interrupted, only the message.
+    A cluster may restart its GCS within `restarts_s` seconds. On the command line the process ends. A user's program
+    gets the message, and a RayDiedError unless its main thread waits inside Ray, where nothing can interrupt it.
     """
     import ray
 
@@ -93,11 +93,10 @@ def watched_servers(restarts_s: float) -> Iterator[None]:
         message = f"Ray's {name} died (logs: {logs}); {RESUME}."
         if _command_line.is_set():
             _exit(message, 1)
+        print(f"gd-ray: {message}", file=sys.stderr, flush=True)
         messages.append(message)
         if in_main_thread:
             interrupt_main()
-        else:
-            print(f"gd-ray: {message}", file=sys.stderr, flush=True)
 
     def watch(name: str, address: str | tuple[str, int], patience_s: float) -> None:
         answered = None
