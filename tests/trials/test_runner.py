@@ -266,6 +266,8 @@ class Driver:
         (folder / "grid.yaml").write_text(GRID)
         command = [sys.executable, "-P", "-c", code, "run", "grid.yaml"]
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        # A shell's background job, which these tests may be, ignores Ctrl-C; a run in a terminal does not.
+        pipes["preexec_fn"] = lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)
         self.process = subprocess.Popen(command, cwd=folder, start_new_session=True, **pipes)
 
     def wait_for_checkpoint(self):
