@@ -16,7 +16,7 @@ from gd_ray.spec import EXTERNAL_FIELDS
 _FREE = ("method", "plugin", "seed", "task_size", "dataset", *EXTERNAL_FIELDS)
 COMMON = tuple(name for name in SPEC if name not in _FREE)
 _MEANING = (*METHOD, "plugin")
-"""What a method's name stands for; trials of one name and another meaning are never averaged."""
+"""Fields that define a method; trials of one name that differ in them are never averaged."""
 _VALIDATION = "the validation split"
 
 

@@ -71,7 +71,7 @@ class TrialSpec:
     coreset_size: int = 2000
     """Images of previous tasks kept in all."""
     stream: str = "tinyimages"
-    """Name of the wild stream; --stream NAME=FOLDER says where it is."""
+    """Name of the wild stream; --stream NAME=FOLDER gives its folder."""
     window: int = 1_000_000
     """Stream images retrieved at each stage (N_max of Algorithm 2)."""
     ood_ratio: float = 0.7

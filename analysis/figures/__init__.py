@@ -1,4 +1,4 @@
-"""The paper's figures and some of our own, each with a caption that says what to look for."""
+"""The paper's figures and some of our own, each with a caption that describes its data."""
 
 from analysis.aggregate import Setting
 from analysis.figures.calibration import calibration_figures
