@@ -3,8 +3,10 @@
 Each field is one place where the program differs from the text. Code reads the field, never the convention's name.
 Accidents of the program are not copied: reserved labels of external images that late in a run pick
 up the balance weight of the last two classes; data weighting throughout that takes all external images and those of
-every other eight classes for OOD and spreads them over all classes; and a fine-tuning of Table 3's teacher with the
-confidence loss that asks for unsure answers to labelled images too.
+every other eight classes for OOD and spreads them over all classes; a fine-tuning of Table 3's teacher with the
+confidence loss that asks for unsure answers to labelled images too; a loss that is NaN for a batch without labelled
+images (0 here); a set smaller than a batch that gives no update (one here); and the remainder of a coreset that does
+not divide by the classes, which goes to the highest class numbers of the data set (to the newest classes here).
 """
 
 from dataclasses import dataclass, fields
@@ -35,6 +37,8 @@ class Convention:
     """FGT is averaged over all stages with weights relative to all classes, rather than to those seen."""
     fine_tune_from_copy_without_teacher: bool
     """Fine-tuning without C distils a copy of M just trained in the place of P, rather than P again."""
+    coreset_from_balanced_set: bool
+    """After fine-tuning on a balanced set the coreset is drawn from it, rather than from all labelled images."""
 
 
 _DIFFERENCES = [f.name for f in fields(Convention) if f.name != "name"]

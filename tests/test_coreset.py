@@ -1,8 +1,13 @@
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gd_ray.coreset import balanced_set, class_quotas, random_coreset
+from gd_ray.learner import Stage
+from gd_ray.learners.distillation import Distillation
+from gd_ray.trial import run_trial
+from tests.helpers.tiny import tiny_spec
 
 
 @given(st.integers(0, 3000), st.integers(1, 120))
@@ -39,3 +44,32 @@ def test_a_balanced_set_has_as_many_of_a_new_class_as_of_a_previous_one():
     assert np.isin(coreset, chosen).all()
     new = chosen[chosen >= 10]
     assert np.bincount(labels[new - 10]).tolist() == [0, 0, 5, 5]
+
+
+@pytest.mark.parametrize("method", ["e2e", "balance-dset", "gd"])
+@pytest.mark.parametrize("convention", ["paper", "released"])
+def test_the_released_program_draws_its_coreset_from_the_balanced_set(
+    method, convention, tiny_data, tiny_stream, monkeypatch
+):
+    fine_tuned, drawn, labels = {}, {}, {}
+    fit, select_coreset = Stage.fit, Distillation.select_coreset
+
+    def watched_fit(stage, step, network, loss, indices, parameters=None):
+        fine_tuned[stage.number, step.name] = set(indices.tolist())
+        fit(stage, step, network, loss, indices, parameters)
+
+    def watched_selection(learner, stage, model):
+        drawn[stage.number] = select_coreset(learner, stage, model)
+        labels[stage.number] = stage.labels_of(drawn[stage.number])
+        return drawn[stage.number]
+
+    monkeypatch.setattr(Stage, "fit", watched_fit)
+    monkeypatch.setattr(Distillation, "select_coreset", watched_selection)
+    spec = tiny_spec(method=method, convention=convention, coreset_size=12, train_per_class=8)
+    run_trial(spec, tiny_data, tiny_stream)
+    from_balanced_set = [set(drawn[number].tolist()) <= fine_tuned[number, "fine-tune"] for number in (2, 3)]
+    if method == "gd":  # fine-tunes on all images
+        assert all(from_balanced_set)
+    else:
+        assert from_balanced_set == [convention == "released"] * 2
+    assert [np.bincount(labels[number]).tolist() for number in (1, 2, 3)] == [[6] * 2, [3] * 4, [2] * 6]

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from gd_ray.conventions import convention_named
-from gd_ray.coreset import balanced_set
+from gd_ray.coreset import balanced_set, random_coreset
 from gd_ray.learner import IntArray, Learner, Stage
 from gd_ray.networks.classifier import Classifier, expand_head, with_new_head
 from gd_ray.objective import ModelObjective, model_terms, task_labels, teacher_terms
@@ -78,6 +78,13 @@ class Distillation(Learner):
         objective = self._objective(stage, counts, fine_tuning=True, from_copy=from_copy)
         loss = self._loss(objective, previous, teacher, head_only=step.head_only)
         stage.fit(step, model, loss, indices, model.head.parameters() if step.head_only else None)
+
+    def select_coreset(self, stage: Stage, model: Classifier) -> IntArray:
+        fine_tuned_on_balanced_set = self.method.balancing == "balanced set" and stage.number > 1
+        if not (fine_tuned_on_balanced_set and self.convention.coreset_from_balanced_set):
+            return super().select_coreset(stage, model)
+        indices = self._balanced_set(stage)
+        return random_coreset(indices, stage.labels_of(indices), stage.quotas, stage.numpy_rng(Purpose.CORESET))
 
     def _objective(
         self, stage: Stage, class_counts: Tensor | None, *, fine_tuning: bool = False, from_copy: bool = False
