@@ -20,6 +20,11 @@ def is_deterministic() -> bool:
     return os.environ.get("GD_RAY_DETERMINISTIC", "1") != "0"
 
 
+def compiles_batches() -> bool:
+    """Whether a GPU puts its batches together by compiled kernels, with last bits of their own: GD_RAY_COMPILE=1."""
+    return os.environ.get("GD_RAY_COMPILE", "0") != "0"
+
+
 def set_arithmetic(device: torch.device | str) -> None:
     """Set IEEE float32 and, for a GPU, deterministic algorithms."""
     _set_float32("ieee")

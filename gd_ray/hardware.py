@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 
-from gd_ray.arithmetic import is_deterministic
+from gd_ray.arithmetic import compiles_batches, is_deterministic
 from gd_ray.errors import UserError
 
 
@@ -75,6 +75,7 @@ def describe(device: torch.device | str, precision: str = "float32") -> dict[str
         result["cuda"] = torch.version.cuda
         result["cudnn"] = str(torch.backends.cudnn.version())  # type: ignore[no-untyped-call]
         arithmetic += ", deterministic" if is_deterministic() else ", not deterministic"
+        arithmetic += ", compiled batches" if compiles_batches() else ""
     return result | {"arithmetic": arithmetic}
 
 

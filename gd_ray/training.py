@@ -67,10 +67,10 @@ def fit(
 
     `on_images` receives the number of images of every update.
     """
-    sums = LossSums()
+    sums, load = LossSums(), batches.loader()
 
     def update(whole: Tensor, factors: Tensor) -> None:
-        inputs, labels = batches.load(whole, factors)
+        inputs, labels = load(whole, factors)
         if isinstance(dropout, PhiloxDropout):
             dropout.next_update()
         losses = loss(network, inputs, labels, dropout)

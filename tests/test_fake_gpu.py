@@ -1,5 +1,6 @@
 """The path of a GPU on a machine without one: fake CUDA tensors, watched for all that would be wrong or slow there."""
 
+import dataclasses
 import threading
 from unittest import mock
 
@@ -126,11 +127,16 @@ def test_a_unit_is_copied_once_and_the_next_one_read_meanwhile(monkeypatch):
 
 
 def luminance_on_the_cpu(patch):
-    patch(augmentation, "_luminance", clearable(lambda device: torch.tensor([1.0, 2.0, 3.0])))
+    real = augmentation.constants_for
+
+    def constants_for(*arguments):
+        return dataclasses.replace(real(*arguments), luminance=torch.tensor([1.0, 2.0, 3.0]))
+
+    patch(augmentation, "constants_for", clearable(constants_for))
 
 
 def normalization_on_the_cpu(patch):
-    patch(augmentation, "_normalization", clearable(lambda statistics, device: (torch.ones(3), torch.ones(3))))
+    patch(augmentation, "normalization", clearable(lambda statistics, device: (torch.ones(3), torch.ones(3))))
 
 
 def new_head_on_the_cpu(patch):

@@ -87,6 +87,19 @@ def test_a_gpu_has_the_same_batches_and_augments_them_alike():
     assert (difference > 0).float().mean() < 1e-3
 
 
+def test_compiled_batches_agree_and_are_named(monkeypatch):
+    load = batches_of("cuda").loader()
+    monkeypatch.setenv("GD_RAY_COMPILE", "1")
+    compiled = batches_of("cuda").loader()
+    for draw in batches_of("cuda"):
+        (expected, labels), (inputs, same_labels) = load(*draw), compiled(*draw)
+        assert torch.equal(labels, same_labels)
+        difference = (inputs - expected).abs()
+        assert difference.max() < 1.5 / 255 / min(STATISTICS.std)  # one step of a pixel, where a product is cut
+        assert (difference > 1e-5).float().mean() < 1e-3
+    assert describe.__wrapped__("cuda")["arithmetic"].endswith("compiled batches")
+
+
 def test_inference_on_a_gpu_agrees():
     model = new_classifier("wrn-16-2", 0.3, 20, numbers()).eval()
     on_cpu = in_batches(model.logits, model, images(300), STATISTICS)

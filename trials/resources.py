@@ -36,8 +36,8 @@ class Cluster:
     faster, with ids of their own. Scoring and testing are always IEEE float32. NVIDIA_TF32_OVERRIDE must be unset.
 
     Determinism: the same trial is meant to give the same bytes on one kind of GPU. GD_RAY_DETERMINISTIC=0 allows faster
-    algorithms that do not repeat; GD_RAY_CUDA_GRAPH=0 launches kernels one by one. Rows of results name GPU, driver,
-    cuDNN and arithmetic.
+    algorithms that do not repeat; GD_RAY_CUDA_GRAPH=0 launches kernels one by one; GD_RAY_COMPILE=1 augments in
+    few compiled kernels (torch.compile; last bits differ). Rows of results name GPU, driver, cuDNN and arithmetic.
     """
 
     address: str | None = None

@@ -4,7 +4,7 @@ The augmentation is torchvision's ColorJitter(brightness=63/255, contrast=0.8), 
 RandomHorizontalFlip on PIL images, pixel for pixel, with the random numbers drawn for all images at once.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from gd_ray.arithmetic import compiles_batches
 from gd_ray.data.pixels import Statistics
 
 BRIGHTNESS = 63 / 255
@@ -22,12 +23,16 @@ PADDED_SHARE = 8
 
 def normalize(images: Tensor, statistics: Statistics) -> Tensor:
     """Turn pixels (n, side, side, 3) in [0, 255] into network inputs (n, 3, side, side) in channels-last memory."""
-    scale, shift = _normalization(statistics, images.device)
+    return _scale(images, *normalization(statistics, images.device))
+
+
+def _scale(images: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
     return torch.addcmul(shift, images.float(), scale).permute(0, 3, 1, 2)
 
 
 @lru_cache(maxsize=16)
-def _normalization(statistics: Statistics, device: torch.device) -> tuple[Tensor, Tensor]:
+def normalization(statistics: Statistics, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Return what a pixel of each channel is multiplied by and what is added then."""
     with torch.inference_mode(False):  # training may use what an inference put into the cache
         mean = torch.tensor(statistics.mean, dtype=torch.float64)
         std = torch.tensor(statistics.std, dtype=torch.float64)
@@ -64,53 +69,65 @@ def draw_augmentations(batches: int, number: int, side: int, rng: torch.Generato
     return whole, factors
 
 
+@dataclass(frozen=True)
+class Constants:
+    """Tensors on the device that the augmentation of any batch of one size reads."""
+
+    luminance: Tensor
+    images: Tensor
+    """Where the images of a padded batch start; `rows` and `columns` where those of an image do."""
+    rows: Tensor
+    columns: Tensor
+    mirrored: Tensor
+    """The columns from right to left."""
+
+
+@lru_cache(maxsize=16)
+def constants_for(number: int, side: int, device: torch.device) -> Constants:
+    images, columns = torch.arange(number, device=device), torch.arange(side, device=device)
+    wide = side + 2 * (side // PADDED_SHARE)
+    luminance = to_device(torch.tensor([19595.0, 38470.0, 7471.0]), device)
+    return Constants(luminance, images * wide**2, columns * wide, columns, columns.flip(0))
+
+
 def augment(images: Tensor, draw: Augmentation) -> Tensor:
     """Jitter, crop and flip uint8 images (n, side, side, 3); return floats, still whole numbers in [0, 255]."""
-    return _crop_and_flip(_jitter(images.float(), draw), draw)
+    return _augment(images, draw, constants_for(len(images), images.shape[1], images.device))
 
 
-def _jitter(x: Tensor, draw: Augmentation) -> Tensor:
+def _augment(images: Tensor, draw: Augmentation, constants: Constants) -> Tensor:
+    return _crop_and_flip(_jitter(images.float(), draw, constants.luminance), draw, constants)
+
+
+def _jitter(x: Tensor, draw: Augmentation, luminance: Tensor) -> Tensor:
     """Change brightness and contrast in either order, as two affine steps; PIL cuts to whole numbers after each."""
     brightness, contrast, first = (
         value[:, None, None, None] for value in (draw.brightness, draw.contrast, draw.brightness_first)
     )
     # Brightness blends with black, contrast with the image's own mean grey.
-    x = _blend(_mean_grey(x) * ~first, x, torch.where(first, brightness, contrast))
-    return _blend(_mean_grey(x) * first, x, torch.where(first, contrast, brightness))
+    x = _blend(_mean_grey(x, luminance) * ~first, x, torch.where(first, brightness, contrast))
+    return _blend(_mean_grey(x, luminance) * first, x, torch.where(first, contrast, brightness))
 
 
 def _blend(base: Tensor, x: Tensor, factor: Tensor) -> Tensor:
     return x.sub_(base).mul_(factor).add_(base).clamp_(0, 255).floor_()
 
 
-def _mean_grey(x: Tensor) -> Tensor:
+def _mean_grey(x: Tensor, luminance: Tensor) -> Tensor:
     """Return the mean of PIL's 16-bit fixed-point luminance, rounded. Exact in float32: all sums are below 2^24."""
-    grey = ((x @ _luminance(x.device) + 32768) / 65536).floor_()
+    grey = ((x @ luminance + 32768) / 65536).floor_()
     return (grey.mean(dim=(1, 2)) + 0.5).floor_()[:, None, None, None]
 
 
-@lru_cache(maxsize=16)
-def _luminance(device: torch.device) -> Tensor:
-    return to_device(torch.tensor([19595.0, 38470.0, 7471.0]), device)
-
-
-def _crop_and_flip(x: Tensor, draw: Augmentation) -> Tensor:
+def _crop_and_flip(x: Tensor, draw: Augmentation, constants: Constants) -> Tensor:
     number, side = len(x), x.shape[1]
     padding = side // PADDED_SHARE
     padded = F.pad(x, (0, 0, padding, padding, padding, padding))
     wide = side + 2 * padding
-    images, rows, columns, mirrored = _crop_offsets(number, side, wide, x.device)
-    corner = draw.top * wide + draw.left + images
-    column = torch.where(draw.flip[:, None], mirrored, columns)
-    index = ((corner[:, None] + rows)[:, :, None] + column[:, None, :]).view(-1)
+    corner = draw.top * wide + draw.left + constants.images
+    column = torch.where(draw.flip[:, None], constants.mirrored, constants.columns)
+    index = ((corner[:, None] + constants.rows)[:, :, None] + column[:, None, :]).view(-1)
     return padded.view(-1, 3).index_select(0, index).view(number, side, side, 3)
-
-
-@lru_cache(maxsize=16)
-def _crop_offsets(number: int, side: int, wide: int, device: torch.device) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return where images, rows and columns start in a padded batch, and the columns from right to left."""
-    images, columns = torch.arange(number, device=device), torch.arange(side, device=device)
-    return images * wide**2, columns * wide, columns, columns.flip(0)
 
 
 BatchDraw = tuple[Tensor, Tensor]
@@ -120,7 +137,7 @@ BatchDraw = tuple[Tensor, Tensor]
 @dataclass(frozen=True, kw_only=True)
 class TrainingBatches:
     """The batches of one training. Iterating draws them on the CPU, an epoch at a time, so that every device has the
-    same; `load` puts one together on the device."""
+    same; a `loader` puts one together on the device."""
 
     images: Tensor
     labels: Tensor
@@ -139,10 +156,17 @@ class TrainingBatches:
             epoch = torch.cat([index[:, None], whole], dim=1)
             yield from zip(to_device(epoch, device), to_device(factors, device), strict=True)
 
-    def load(self, whole: Tensor, factors: Tensor) -> tuple[Tensor, Tensor]:
-        """Return augmented network inputs and their labels."""
-        index, draw = whole[0], Augmentation.of(whole[1:], factors)
-        return normalize(augment(self.images[index], draw), self.statistics), self.labels[index]
+    def loader(self) -> Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]:
+        """Return the function that makes a batch's augmented network inputs and their labels on the device."""
+        device, side = self.images.device, self.images.shape[1]
+        constants = constants_for(min(self.batch_size, len(self.indices)), side, device)
+        scale_and_shift = normalization(self.statistics, device)
+
+        def load(whole: Tensor, factors: Tensor) -> tuple[Tensor, Tensor]:
+            index, draw = whole[0], Augmentation.of(whole[1:], factors)
+            return _scale(_augment(self.images[index], draw, constants), *scale_and_shift), self.labels[index]
+
+        return torch.compile(load, fullgraph=True) if device.type == "cuda" and compiles_batches() else load
 
 
 def shuffled_epochs(indices: Tensor, batch_size: int, updates: int, rng: torch.Generator) -> Iterator[Tensor]:

@@ -1,9 +1,9 @@
-"""Updates per second of gd+ext on a GPU by 1, 2 and 4 processes, eager and as a CUDA graph, in every precision.
+"""Updates per second of gd+ext on a GPU by 1, 2 and 4 processes, eager, as a CUDA graph, and with compiled batches.
 
-Beside each rate are two rooflines: of this device, from the bandwidth and the products per second that the same run
-measures, and of an A100 by its data sheet. Where a GPU is shared, everything is measured again under an MPS of its own.
-Then images per second of scoring. Without a GPU the same table is printed at a tiny size on the CPU, and the kernels of
-an update as the fake GPU counts them. Run it on a quiet machine: make bench-gpu.
+In every precision, beside two rooflines: of this device, from the bandwidth and the products per second that the same
+run measures, and of an A100 by its data sheet. Where a GPU is shared, everything is measured again under an MPS of its
+own. Then images per second of scoring. Without a GPU the same table is printed at a tiny size on the CPU, and the
+kernels of an update as the fake GPU counts them. Run it on a quiet machine: make bench-gpu.
 """
 
 import os
@@ -32,6 +32,13 @@ ROOT = Path(__file__).parents[2]
 ON_GPU = torch.cuda.is_available()
 DEVICE, NETWORK, BATCH, UPDATES = ("cuda", "wrn-16-2", 128, 400) if ON_GPU else ("cpu", "wrn-10-1", 16, 4)
 STATISTICS = Statistics((0.507, 0.487, 0.441), (0.267, 0.256, 0.276))
+
+WAYS = {
+    "eager": {"GD_RAY_CUDA_GRAPH": "0"},
+    "graph": {"GD_RAY_CUDA_GRAPH": "1"},
+    "compiled": {"GD_RAY_CUDA_GRAPH": "1", "GD_RAY_COMPILE": "1"},
+}
+"""The last one is a graph too, with compiled augmentation. On a CPU all three are the eager loop."""
 
 
 def measure(precision: str) -> float:
@@ -63,9 +70,9 @@ def measure(precision: str) -> float:
     return (len(clock) - 1 - first) / (ended - clock[first])
 
 
-def in_processes(number: int, precision: str, graph: bool) -> float:
+def in_processes(number: int, precision: str, switches: dict[str, str]) -> float:
     """Return the rate of all processes together."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "GD_RAY_CUDA_GRAPH": str(int(graph)), "OMP_NUM_THREADS": "1"}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", **switches}
     command = [sys.executable, __file__, "--measure", precision]
     running = [
         subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True, cwd=ROOT) for _ in range(number)
@@ -125,7 +132,8 @@ def mps() -> Iterator[None]:
 def show_updates() -> None:
     where = torch.cuda.get_device_name() if ON_GPU else "a CPU at a tiny size: says nothing about a GPU"
     print(f"updates of M per second, all processes together, on {where}")
-    print(f"{'precision':10} {'MPS':3} {'processes':>9} {'eager':>9} {'graph':>9}  roofline here, A100 by data sheet")
+    ways = " ".join(f"{way:>9}" for way in WAYS)
+    print(f"{'precision':10} {'MPS':3} {'processes':>9} {ways}  roofline here, A100 by data sheet")
     has_mps = ON_GPU and shutil.which("nvidia-cuda-mps-control") is not None
     for precision in ("float32", "tf32", "bfloat16"):
         if precision == "tf32" and not (ON_GPU and torch.cuda.get_device_capability()[0] >= 8):
@@ -134,8 +142,9 @@ def show_updates() -> None:
         limits = f"{roofline(precision, peaks(precision)):,.0f}, {roofline(precision, A100):,.0f}"
         for shared, number in [(False, 1), (False, 2), (False, 4), *([(True, 2), (True, 4)] if has_mps else [])]:
             with mps() if shared else nullcontext():
-                rates = [in_processes(number, precision, graph) for graph in (False, True)]
-            print(f"{precision:10} {'yes' if shared else 'no':3} {number:9} {rates[0]:9.1f} {rates[1]:9.1f}  {limits}")
+                rates = [in_processes(number, precision, switches) for switches in WAYS.values()]
+            numbers = " ".join(f"{rate:9.1f}" for rate in rates)
+            print(f"{precision:10} {'yes' if shared else 'no':3} {number:9} {numbers}  {limits}")
     if not has_mps:
         print("without MPS alone: nvidia-cuda-mps-control is not here")
 

@@ -5,7 +5,7 @@ from PIL import Image
 from torchvision import transforms
 from torchvision.transforms import functional as TF
 
-from gd_ray.data.augmentation import augment, normalize
+from gd_ray.data.augmentation import TrainingBatches, augment, normalize
 from gd_ray.data.pixels import Statistics
 from tests.helpers.batches import sample_augmentation, shuffled_batches
 
@@ -106,3 +106,29 @@ def test_batches_are_shuffled_epochs_without_the_partial_batch():
 def test_a_set_smaller_than_a_batch_is_one_batch():
     found = list(shuffled_batches(torch.arange(3), 128, 2, torch.Generator().manual_seed(0)))
     assert [sorted(batch.tolist()) for batch in found] == [[0, 1, 2], [0, 1, 2]]
+
+
+def test_a_batch_compiles_as_one_graph_that_makes_no_constant(photos):
+    graphs = []
+
+    def backend(graph, _):
+        graphs.append({str(node.target) for node in graph.graph.nodes})
+        return graph.forward
+
+    batches = TrainingBatches(
+        images=photos,
+        labels=torch.arange(len(photos)),
+        statistics=Statistics((0.5, 0.4, 0.3), (0.2, 0.25, 0.3)),
+        indices=torch.arange(len(photos)),
+        batch_size=4,
+        updates=5,
+        shuffle_rng=torch.Generator().manual_seed(0),
+        augmentation_rng=torch.Generator().manual_seed(1),
+    )
+    load = batches.loader()
+    compiled = torch.compile(load, fullgraph=True, backend=backend)
+    for draw in batches:
+        for mine, theirs in zip(load(*draw), compiled(*draw), strict=True):
+            assert torch.equal(mine, theirs)
+    assert len(graphs) == 1
+    assert not any(word in target for target in graphs[0] for word in ("arange", "tensor", "pin_memory"))

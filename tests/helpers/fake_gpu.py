@@ -220,7 +220,7 @@ def fake_gpu():
 
     watch = Watch()
     real_autocast = torch.autocast
-    caches = (augmentation._normalization, augmentation._luminance, augmentation._crop_offsets)
+    caches = (augmentation.normalization, augmentation.constants_for)
 
     @contextlib.contextmanager
     def autocast(*args, **kwargs):
