@@ -308,6 +308,9 @@ def main() -> None:
     except UserError as error:
         print(f"gd-ray: {error}", file=sys.stderr)
         sys.exit(2)
+    except BrokenPipeError:  # who reads, such as head, has left; what is still buffered has to go somewhere
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
     except KeyboardInterrupt:
         print(f"gd-ray: interrupted{_AFTER_INTERRUPT.get(arguments[0], '')}.", file=sys.stderr)
         sys.exit(130)

@@ -1,3 +1,4 @@
+import os
 import socket
 import subprocess
 import sys
@@ -50,6 +51,16 @@ def test_the_demo_ends_with_what_was_forgotten_the_report_and_what_to_try_next(t
     after = printed.partition("report.html")[2]
     assert f"Next, after 'export PATH={Path(sys.executable).parent}:$PATH':\n  gd-ray report" in after
     assert after.count("\n  gd-ray ") == 3
+
+
+@pytest.mark.parametrize("command", [("list",), ("prepare", "--help")])
+def test_a_reader_that_leaves_early_makes_no_traceback(command):
+    reader, writer = os.pipe()
+    os.close(reader)
+    code = "from trials.cli import main; main()"
+    done = subprocess.run([sys.executable, "-c", code, *command], stdout=writer, stderr=subprocess.PIPE, text=True)
+    os.close(writer)
+    assert done.stderr == ""
 
 
 def test_alone_it_says_in_a_few_lines_where_to_start():
