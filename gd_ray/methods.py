@@ -181,7 +181,7 @@ for _method in _presets:
 STAGE_BY_HAND = frozenset(
     [
         *("baseline", "lwf", "lwf+ext", "dr", "e2e", "e2e+ext", "gd", "gd+ext", "balance-dw", "balance-dset"),
-        *("wa", "wa+ext", "icarl", "icarl+ext", "dmc", "dmc+coreset"),
+        *("wa", "wa+ext", "bic", "bic+ext", "icarl", "icarl+ext", "dmc", "dmc+coreset"),
     ]
 )
 """Methods of which tests/test_stage_by_hand.py computes the weights of a whole stage a second time."""

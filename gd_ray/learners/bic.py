@@ -26,7 +26,7 @@ SCALES = (0.1, 10.0)
 
 def fit_bias(logits: Tensor, labels: Tensor, num_prev: int) -> tuple[float, float]:
     """Return (a, b) that minimize CE([old, a * new + b], labels) + PENALTY b^2, a convex function, to all digits."""
-    logits = logits.double()
+    logits = logits.to(torch.float64, copy=True)  # those of an inference cannot be differentiated
 
     def value(at: Tensor) -> Tensor:
         corrected = torch.cat([logits[:, :num_prev], logits[:, num_prev:] * at[0] + at[1]], dim=1)

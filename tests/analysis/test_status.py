@@ -20,7 +20,7 @@ def test_learners_without_a_stage_by_hand_have_a_second_implementation_of_their_
     """Distillation's are in test_objective.py and wild/test_sampling.py, for every value of its fields."""
     others = {name for name in METHODS if second_implementation(name) == "its formulas"}
     assert STAGE_BY_HAND | others == set(METHODS)
-    assert {METHODS[name].learner for name in others} == {"distillation", "bic"}  # bic: test_learners.py
+    assert {METHODS[name].learner for name in others} == {"distillation"}
 
 
 def test_the_status_of_a_method_is_what_its_trials_say(tmp_path):
