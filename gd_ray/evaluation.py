@@ -71,16 +71,17 @@ def evaluate(
 
     Labels are in the order of learning; images with a label below 0 are left out.
     """
-    later = np.flatnonzero(labels >= model.num_classes)
-    seen = np.flatnonzero((labels >= 0) & (labels < model.num_classes))
-    own = type(model).scores is not Classifier.scores  # a subclass may predict by something else than its head
+    tested = np.flatnonzero(labels >= 0)
+    seen = labels[tested] < model.num_classes
 
     def of(compute: Callable[[Tensor], Tensor], indices: NDArray[np.int64]) -> NDArray[np.float32]:
         return np.asarray(in_batches(compute, model, images[indices], statistics).cpu().numpy())
 
-    scores = of(model.scores, seen)
-    unseen = of(model.logits, later) if len(later) else scores[:0]
-    return count(scores, of(model.logits, seen) if own else None, unseen, labels[seen], task_sizes)
+    logits = of(model.logits, tested)
+    of_seen, unseen, true = logits[seen], logits[~seen], labels[tested][seen]
+    if type(model).scores is Classifier.scores:
+        return count(of_seen, None, unseen, true, task_sizes)
+    return count(of(model.scores, tested[seen]), of_seen, unseen, true, task_sizes)  # it predicts by something else
 
 
 def per_task(class_counts: NDArray[np.int64], task_sizes: tuple[int, ...]) -> tuple[int, ...]:
