@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from gd_ray.errors import UserError, unknown_name
 
@@ -46,6 +46,15 @@ class Registry(dict[str, T]):
         if name not in self:
             raise unknown_name(self.kind, name, self)
         return self[name]
+
+
+def imported(module: str, name: str) -> Callable[..., Any]:
+    """Return a function of a module, or a class, that is imported when it is called: to name it needs no torch."""
+
+    def call(*arguments: Any) -> Any:
+        return getattr(importlib.import_module(module), name)(*arguments)
+
+    return call
 
 
 @dataclass(frozen=True)

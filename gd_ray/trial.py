@@ -27,7 +27,7 @@ from gd_ray.seeding import Purpose, generator
 from gd_ray.spec import TrialSpec
 from gd_ray.trial_result import StageResult, TrialResult
 from gd_ray.wild.external import ExternalSet, sample_external_set
-from gd_ray.wild.sampling import Sample, no_sample
+from gd_ray.wild.sampling import NO_SAMPLE
 from gd_ray.wild.scoring import Scorer, score_in_process
 from gd_ray.wild.stream import Stream
 
@@ -152,7 +152,10 @@ def _result(
     counts = evaluate(model, data.test, data.test_labels, data.statistics, stage.task_sizes)
     stage.log.add("evaluate", started, tested)
     stage.progress(stage.number, "evaluate", tested, tested)
-    head = counts.head_confusion
+    head, samples = counts.head_confusion, NO_SAMPLE
+    if external is not None:
+        classes = np.where(external.sample.is_ood, -1, data.order[external.sample.classes])
+        samples = replace(external.sample, classes=classes)
     return StageResult(
         stage=stage.number,
         hits=per_task(counts.confusion.diagonal(), stage.task_sizes),
@@ -160,7 +163,7 @@ def _result(
         confusion=_numbered_confusion(counts.confusion, data.order),
         labelled_size=len(stage.labelled),
         coreset_size=coreset_size,
-        samples=_numbered_as_in_data(external, data.order),
+        samples=samples,
         losses=stage.log.losses,
         images=stage.log.images,
         seconds=stage.log.seconds,
@@ -178,10 +181,3 @@ def _numbered_confusion(counts: IntArray, order: IntArray) -> IntArray:
     """Return rows of (true class, predicted class, count), without zero counts."""
     true, predicted = np.nonzero(counts)
     return np.stack([order[true], order[predicted], counts[true, predicted]], axis=1)
-
-
-def _numbered_as_in_data(external: ExternalSet | None, order: IntArray) -> Sample:
-    if external is None:
-        return no_sample()
-    sample = external.sample
-    return replace(sample, classes=np.where(sample.is_ood, -1, order[sample.classes]))

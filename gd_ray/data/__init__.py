@@ -2,10 +2,9 @@
 
 from collections.abc import Callable
 from functools import lru_cache
-from importlib import import_module
 from typing import TYPE_CHECKING
 
-from gd_ray.plugins import Registry
+from gd_ray.plugins import Registry, imported
 
 if TYPE_CHECKING:
     from gd_ray.data.dataset import LabelledData
@@ -16,24 +15,10 @@ DATASETS: Registry[Loader] = Registry("data set")
 DESCRIPTION = "dataset.json"
 """File of a prepared data set, whose module needs torch."""
 
+_glyphs = imported("gd_ray.data.glyphs", "load_glyphs")
+_imagenet32 = imported("gd_ray.data.imagenet32", "load_imagenet32")
+_cifar100 = lru_cache(maxsize=1)(imported("gd_ray.data.cifar100", "load_cifar100"))  # to decode it takes twenty seconds
 
-@DATASETS.register("glyphs")
-def _glyphs(_: str, train_per_class: int | None, test_per_class: int | None) -> "LabelledData":
-    from gd_ray.data import glyphs
-
-    return glyphs.load_glyphs(train_per_class or glyphs.TRAIN_PER_CLASS, test_per_class or glyphs.TEST_PER_CLASS)
-
-
-def _register(name: str) -> None:
-    """Register the function load_NAME of the module of that name, which takes a folder."""
-
-    @lru_cache(maxsize=1)  # decoding all of CIFAR-100 takes twenty seconds
-    def load(folder: str) -> "LabelledData":
-        data: LabelledData = getattr(import_module(f"gd_ray.data.{name}"), f"load_{name}")(folder)
-        return data
-
-    DATASETS[name] = lambda folder, *_: load(folder)
-
-
-_register("cifar100")
-_register("imagenet32")
+DATASETS["glyphs"] = lambda _, train_per_class, test_per_class: _glyphs(train_per_class, test_per_class)
+DATASETS["cifar100"] = lambda folder, *_: _cifar100(folder)
+DATASETS["imagenet32"] = lambda folder, *_: _imagenet32(folder)

@@ -13,10 +13,11 @@ STATISTICS = Statistics((0.4993368, 0.5004355, 0.5001794), (0.2332501, 0.2339159
 """Of the 50,000 training images, however many of them are loaded."""
 
 
-def load_glyphs(train_per_class: int = TRAIN_PER_CLASS, test_per_class: int = TEST_PER_CLASS) -> LabelledData:
+def load_glyphs(train_per_class: int | None = None, test_per_class: int | None = None) -> LabelledData:
     """Draw the labelled data. Fewer images per class are the first ones of the full set."""
+    numbers = train_per_class or TRAIN_PER_CLASS, test_per_class or TEST_PER_CLASS
     train, test = (
         ImageSet.from_arrays(class_glyphs(number, split), np.repeat(np.arange(len(CHARACTERS)), number))
-        for number, split in ((train_per_class, TRAIN), (test_per_class, TEST))
+        for number, split in zip(numbers, (TRAIN, TEST), strict=True)
     )
     return LabelledData("glyphs", train, test, STATISTICS, tuple(CHARACTERS))

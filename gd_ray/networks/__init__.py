@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from gd_ray.errors import UserError, unknown_name
-from gd_ray.plugins import Registry
+from gd_ray.plugins import Registry, imported
 
 if TYPE_CHECKING:
     from gd_ray.networks.classifier import Backbone
@@ -18,19 +18,8 @@ BackboneBuilder = Callable[[float], "Backbone"]
 """Build a backbone with a dropout rate."""
 NETWORKS: Registry[BackboneBuilder] = Registry("network")
 
-
-@NETWORKS.register("resnet-32")
-def _resnet_32(dropout: float) -> "Backbone":
-    from gd_ray.networks.resnet import resnet_32
-
-    return resnet_32(dropout)
-
-
-@NETWORKS.register("resnet-18")
-def _resnet_18(dropout: float) -> "Backbone":
-    from gd_ray.networks.resnet import resnet_18
-
-    return resnet_18(dropout)
+NETWORKS["resnet-32"] = imported("gd_ray.networks.resnet", "resnet_32")
+NETWORKS["resnet-18"] = imported("gd_ray.networks.resnet", "resnet_18")
 
 
 def backbone_builder(name: str) -> BackboneBuilder:
@@ -45,10 +34,5 @@ def backbone_builder(name: str) -> BackboneBuilder:
         raise UserError(
             f"network {name!r} is no WideResNet: its depth must be 6n + 4 (10, 16, 22, 28 …) and its width at least 1."
         )
-
-    def build(dropout: float) -> "Backbone":
-        from gd_ray.networks.wide_resnet import WideResNet
-
-        return WideResNet(depth, width, dropout)
-
-    return build
+    build = imported("gd_ray.networks.wide_resnet", "WideResNet")
+    return lambda dropout: build(depth, width, dropout)

@@ -41,11 +41,13 @@ class BatchPart:
 
     def _content(self) -> tuple[NDArray[np.uint8], list[str | None], list[str]]:
         try:
-            data, labels = _read_batch(self.file)
+            with self.file.open("rb") as source:
+                npz = self.file.suffix == ".npz"
+                content = np.load(source) if npz else ArrayUnpickler(source, encoding="latin1").load()
+                rows, numbers = np.asarray(content["data"]), np.asarray(content["labels"])
         except Exception as error:  # a damaged pickle may fail with anything
             nothing = np.empty((0, self.side * self.side * 3), np.uint8)
             return nothing, [], [f"{self.file}: {type(error).__name__}: {error}"]
-        rows, numbers = np.asarray(data), np.asarray(labels)
         file = f"source file {str(self.file)!r}"
         if rows.dtype != np.uint8:
             raise UserError(f"{file} has pixels of type {rows.dtype}; they must be uint8.")
@@ -60,15 +62,6 @@ class BatchPart:
             label = f"label {numbers[wrong[0]]} in row {wrong[0]}"
             raise UserError(f"{file} has {label}, outside 1 to {len(BATCH_LABELS)}, ILSVRC's classes; correct it.")
         return rows, [BATCH_LABELS[label - 1] for label in numbers], []
-
-
-def _read_batch(file: Path) -> tuple[Any, Any]:
-    if file.suffix == ".npz":
-        with np.load(file, allow_pickle=False) as arrays:
-            return arrays["data"], arrays["labels"]
-    with file.open("rb") as source:
-        content = ArrayUnpickler(source, encoding="latin1").load()
-    return content["data"], content["labels"]
 
 
 class ArrayUnpickler(pickle.Unpickler):

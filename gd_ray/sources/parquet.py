@@ -3,7 +3,6 @@
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -33,7 +32,14 @@ class ParquetPart:
         schema = pq.read_schema(self.file)
         label = next((name for name in _LABELS if name in schema.names), None)
         values = self._column(label).to_pylist() if label else [None] * self.expected
-        return PartIndex(self._classes(values, label_names(schema, label)))
+        names = label_names(schema, label)
+        if names is None:
+            return PartIndex([None if value is None else str(value) for value in values])
+        for index, value in enumerate(values):
+            if value is not None and not -1 <= value < len(names):
+                place = f"row group {self.group}, row {self.start + index}, outside 0 to {len(names) - 1}"
+                raise UserError(f"source file {str(self.file)!r} has label {value} in {place}; correct it.")
+        return PartIndex([None if value in (None, -1) else names[value] for value in values])  # -1: a missing label
 
     def load(self, indices: NDArray[np.int64]) -> ImageBatch:
         rows = self._column(_image_column(self.file) or "")  # only files with one are parts
@@ -58,16 +64,6 @@ class ParquetPart:
             problem = f"cannot be read in row group {self.group} ({error})"
             raise UserError(f"source file {str(self.file)!r} {problem}; copy it again.") from error
         return pa.chunked_array(pieces)
-
-    def _classes(self, values: list[Any], names: tuple[str, ...] | None) -> list[str | None]:
-        """Return class names; Hugging Face writes -1 for a missing label."""
-        if names is None:
-            return [None if value is None else str(value) for value in values]
-        for index, value in enumerate(values):
-            if value is not None and not -1 <= value < len(names):
-                place = f"row group {self.group}, row {self.start + index}, outside 0 to {len(names) - 1}"
-                raise UserError(f"source file {str(self.file)!r} has label {value} in {place}; correct it.")
-        return [None if value is None or value == -1 else names[value] for value in values]
 
 
 def label_names(schema: pa.Schema, label: str | None) -> tuple[str, ...] | None:

@@ -41,7 +41,7 @@ def sample_external_set(
 ) -> ExternalSet | None:
     """Sample D_t^ext of about `size` stream images. None where the stage learns from none.
 
-    Rankings by class means use the stage's labelled images and their labels.
+    Rankings by class means compare with the previous model's features of the stage's labelled images.
     """
     method = spec.method
     # The first model has nothing to learn from external images but to be unsure about them.
@@ -59,17 +59,12 @@ def sample_external_set(
             scored += images
             progress(stage, "score", scored, window.length - plan.skipped)
 
-        means = _class_means(previous, labelled, statistics) if plan.needs_means else None
+        means = None
+        if plan.needs_means:
+            images, labels = labelled
+            features = unit_features(previous, images, statistics)
+            means = class_means(features, labels, int(labels.max()) + 1).astype(np.float32)
         candidates = scorer(ScoringJob(previous, statistics, stream, window, plan, means), on_images)
     sample = finish(plan, candidates, window.length, numpy_generator(spec.seed, stage, Purpose.OOD_SAMPLE))
     sample = replace(sample, positions=window.positions(sample.positions))
     return ExternalSet(sample, stream.read(sample.positions), scored)
-
-
-def _class_means(
-    previous: Classifier, labelled: tuple[Tensor, NDArray[np.int64]], statistics: Statistics
-) -> NDArray[np.float32]:
-    """Return the mean of the previous model's features for each class of the stage's labelled images."""
-    images, labels = labelled
-    features = unit_features(previous, images, statistics)
-    return class_means(features, labels, int(labels.max()) + 1).astype(np.float32)

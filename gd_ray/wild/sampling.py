@@ -73,10 +73,8 @@ class Outputs:
     """What the previous model computes of some images, one row per image."""
 
     logits: FloatArray
-    features: FloatArray | None = None
-    """Only for rankings that ask for them."""
     cosines: FloatArray | None = None
-    """Of the features and the mean features of each class, previous ones before new ones; likewise."""
+    """Of its features and the mean features of each class, previous ones before new ones, if a ranking needs them."""
 
 
 Ranked = tuple[ArrayLike, ArrayLike, ArrayLike]
@@ -92,7 +90,6 @@ class Ranking:
     """What the recorded score is, such as 'probability'."""
     record: Callable[[FloatArray], FloatArray] = lambda scores: scores
     """Turns scores into what is recorded."""
-    needs_features: bool = False
     needs_means: bool = False
     """Of each class, over the labelled images of the stage: the ranking gets `Outputs.cosines`."""
 
@@ -199,16 +196,8 @@ class SamplingPlan:
         return self.num_classes > 0 and (self.num_prev > 0 or (self.num_ood > 0 and self.ood in RANKINGS))
 
     @property
-    def needs_features(self) -> bool:
-        return any(ranking.needs_features for ranking in self._rankings)
-
-    @property
     def needs_means(self) -> bool:
-        return any(ranking.needs_means for ranking in self._rankings)
-
-    @property
-    def _rankings(self) -> list[Ranking]:
-        return [RANKINGS[name] for name in (self.previous, self.ood) if name in RANKINGS]
+        return any(RANKINGS[name].needs_means for name in (self.previous, self.ood) if name in RANKINGS)
 
 
 def plan_sampling(
@@ -286,9 +275,8 @@ class Sample:
         return np.where(self.is_ood, self.ood_kind, self.previous_kind)
 
 
-def no_sample() -> Sample:
-    """Return the sample of a stage that learns from no external image."""
-    return Sample(np.empty(0, np.int64), np.empty(0, bool), np.empty(0, np.int64), np.empty(0, np.float32))
+NO_SAMPLE = Sample(np.empty(0, np.int64), np.empty(0, bool), np.empty(0, np.int64), np.empty(0, np.float32))
+"""Of a stage that learns from no external image."""
 
 
 def finish(plan: SamplingPlan, merged: Candidates | None, window_length: int, rng: np.random.Generator) -> Sample:

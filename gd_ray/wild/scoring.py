@@ -50,22 +50,19 @@ class ScoringJob:
 
     def select(self, unit: Unit, images: NDArray[np.uint8]) -> Candidates:
         """Score the images of a unit and keep its candidates."""
-        if not self.plan.needs_features and self.means is None:
+        if self.means is None:
             logits = in_batches(self.model.logits, self.model, images, self.statistics)
             return candidates(self.plan, unit.offsets, Outputs(_array(logits)))
         head = self.model.head
-        known = torch.from_numpy(np.empty((0, 0)) if self.means is None else self.means)
-        means = to_device(known.to(head.weight.dtype), head.weight.device)
+        means = to_device(torch.from_numpy(self.means).to(head.weight.dtype), head.weight.device)
 
-        def logits_features_and_cosines(inputs: Tensor) -> Tensor:
+        def logits_and_cosines(inputs: Tensor) -> Tensor:
             # Cosines too in batches of one size, so that they do not depend on how the work was cut.
             features = self.model.features(inputs)
-            cosines = [] if self.means is None else [F.normalize(features, dim=1) @ means.T]
-            return torch.cat([head(features), features, *cosines], dim=1)
+            return torch.cat([head(features), F.normalize(features, dim=1) @ means.T], dim=1)
 
-        computed = _array(in_batches(logits_features_and_cosines, self.model, images, self.statistics))
-        rest = computed.shape[1] - self.model.num_classes - len(means)
-        outputs = np.split(computed, [self.model.num_classes, self.model.num_classes + rest], axis=1)
+        computed = _array(in_batches(logits_and_cosines, self.model, images, self.statistics))
+        outputs = np.split(computed, [self.model.num_classes], axis=1)
         return candidates(self.plan, unit.offsets, Outputs(*outputs))
 
 

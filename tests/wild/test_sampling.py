@@ -184,7 +184,7 @@ def test_nearest_mean_sampling_of_any_partition_merged_in_any_order(seed, classe
     pending = []
     for part in range(4):
         offsets = 10 + np.flatnonzero(owner == part)
-        pending.append(candidates(plan, offsets, Outputs(logits[offsets], None, cosines[offsets])))
+        pending.append(candidates(plan, offsets, Outputs(logits[offsets], cosines[offsets])))
     while len(pending) > 1:
         i, j = data.draw(st.permutations(range(len(pending))))[:2]
         merged = merge_candidates(pending[i], pending[j])
