@@ -1,14 +1,21 @@
 """Progress files: what each running trial, and each run as a whole, last wrote of itself, under STORAGE/progress."""
 
 import json
+import math
 import os
 import platform
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
-STALE_AFTER_S = 120.0
-"""Age of a heartbeat from which its process does not count as running; clocks of machines may differ."""
+CURRENT_FOR_S = 120.0
+"""Age up to which a heartbeat shows that its process runs. One that is older, or of the future, shows it by changing:
+the clock of its machine may be wrong."""
+LOOK_AGAIN_AFTER_S = 5.0
+"""Time in which a live process writes at least one heartbeat."""
+
+_looks: dict[Path, tuple[float, float]] = {}
+"""What this process last saw of such heartbeats: the time in them, and when they changed by its own clock."""
 
 
 @dataclass(frozen=True)
@@ -45,9 +52,23 @@ def read_progress(path: Path) -> Progress | None:
 
 def read_running(storage: str) -> dict[str, Progress]:
     """Read the progress of everything that a live process holds, by the stem of its file."""
-    files, now = Path(storage, "progress").glob("[!.]*.json"), time.time()
-    written = {path.stem: progress for path in files if (progress := read_progress(path)) is not None}
-    return {name: p for name, p in written.items() if now - p.time < STALE_AFTER_S and not is_dead(p)}
+    paths = list(Path(storage, "progress").glob("[!.]*.json"))
+    written = {path: progress for path in paths if (progress := read_progress(path)) and not is_dead(progress)}
+    old = [path for path, progress in written.items() if abs(time.time() - progress.time) > CURRENT_FOR_S]
+    if any(path not in _looks for path in old):
+        for path in old:
+            _has_changed(path, written[path])
+        time.sleep(LOOK_AGAIN_AFTER_S)
+        written |= {path: progress for path in old if (progress := read_progress(path))}
+    silent = [path for path in old if not _has_changed(path, written[path])]
+    return {path.stem: progress for path, progress in written.items() if path not in silent}
+
+
+def _has_changed(path: Path, progress: Progress) -> bool:
+    """Return whether this process has seen the heartbeat change lately."""
+    seen, changed = _looks.get(path, (progress.time, -math.inf))
+    _looks[path] = progress.time, changed if seen == progress.time else time.monotonic()
+    return time.monotonic() - _looks[path][1] < CURRENT_FOR_S
 
 
 def this_host() -> str:

@@ -339,7 +339,8 @@ def states_by_seed(results, *selections):
     return {state.spec["seed"]: state for state in trial_states(str(results), selections or None)}
 
 
-def test_every_state_of_a_trial(result, tmp_path):
+def test_every_state_of_a_trial(result, tmp_path, monkeypatch):
+    monkeypatch.setattr("gd_ray.heartbeat.LOOK_AGAIN_AFTER_S", 0.1)
     results, storage = tmp_path / "results", tmp_path / "storage"
     specs = [tiny_spec(method="gd+ext", seed=seed) for seed in range(8)]
     selection = selection_of(*specs, storage=str(storage))

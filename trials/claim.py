@@ -17,8 +17,10 @@ from gd_ray.heartbeat import Progress, is_dead, read_progress, this_host
 from gd_ray.storage import write_atomic
 from trials.cost import StepCost, share_done
 
-STALE_AFTER_S = 20.0
-"""Age of a heartbeat from which its process counts as dead."""
+TAKE_OVER_AFTER_S = 20.0
+"""Time without a new heartbeat after which a process counts as dead."""
+TAKE_OVER_ELSEWHERE_AFTER_S = 90.0
+"""The same for processes of other machines: NFS may show files as they were a minute ago."""
 HEARTBEAT_S = 2.0
 STUCK_AFTER_S = 900.0
 """Time without progress after which the heartbeat stops, until there is some."""
@@ -35,11 +37,12 @@ def acquire(path: Path, run: str, *, cancelled: Callable[[], bool] = lambda: Fal
         with suppress(FileExistsError), path.open("x") as file:
             file.write(_content(Progress(run=run)))
             return True
-        with suppress(FileNotFoundError):
-            if (stamp := path.stat().st_mtime_ns) != seen:  # clocks of machines may differ
-                seen, since = stamp, time.monotonic()
         owner = read_progress(path)
-        if time.monotonic() - since > STALE_AFTER_S or (owner and (owner.run == run or is_dead(owner))):
+        if owner != seen:  # by this machine's clock, because those of others may be wrong
+            seen, since = owner, time.monotonic()
+        is_here = owner is not None and owner.host == this_host()
+        patience = TAKE_OVER_AFTER_S if is_here else TAKE_OVER_ELSEWHERE_AFTER_S
+        if time.monotonic() - since > patience or (owner and (owner.run == run or is_dead(owner))):
             path.unlink(missing_ok=True)
         else:
             time.sleep(0.5)

@@ -96,10 +96,33 @@ def test_a_dead_process_holds_no_claim(path, monkeypatch):
     assert read_progress(path).pid == os.getpid()
     # Processes of other machines cannot be looked up: their heartbeat decides.
     change(path, host="elsewhere")
-    monkeypatch.setattr(claim, "STALE_AFTER_S", 1.0)
+    monkeypatch.setattr(claim, "TAKE_OVER_AFTER_S", 0.1)
+    monkeypatch.setattr(claim, "TAKE_OVER_ELSEWHERE_AFTER_S", 1.0)
     started = time.monotonic()
     assert acquire(path, "third")
     assert 1.0 < time.monotonic() - started < 5
+
+
+def test_a_machine_with_a_wrong_clock_keeps_its_claims_and_shows_as_running(path, tmp_path, monkeypatch):
+    """Only the content of its heartbeats changes: a cache of NFS keeps the time of the file as it was."""
+    monkeypatch.setattr(claim, "TAKE_OVER_ELSEWHERE_AFTER_S", 0.8)
+    monkeypatch.setattr("gd_ray.heartbeat.LOOK_AGAIN_AFTER_S", 0.2)
+    path.parent.mkdir()
+    stamp, off = time.time(), [600]
+
+    def write():
+        path.write_text(json.dumps({"time": time.time() + off[0], "host": "elsewhere", "pid": 1, "run": "first"}))
+        os.utime(path, (stamp, stamp))
+
+    write()
+    assert read_running(str(tmp_path)) == {}  # nobody writes it
+    with claim.repeated(write, 0.05):
+        wait_until(lambda: "one" in read_running(str(tmp_path)))
+        off[0] = -600
+        wait_until(lambda: "one" in read_running(str(tmp_path)))
+        end = time.monotonic() + 2
+        assert not acquire(path, "second", cancelled=lambda: time.monotonic() > end)
+    assert acquire(path, "second")
 
 
 def test_a_run_takes_over_from_its_own_lost_process_which_then_leaves_the_file_alone(path, fast):
