@@ -113,7 +113,8 @@ def slurm(tmp_path):
         job = {"SLURM_JOB_ID": f"x{os.getpid()}", "SLURM_JOB_NODELIST": "n[1-2]", "SLURM_NNODES": "2"}
         environment = {**os.environ, **job, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
         command = ["bash", CLUSTERS / name, *words]
-        return subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True)
+        options = {"stdout": subprocess.PIPE, "text": True, "start_new_session": True}
+        return subprocess.Popen(command, cwd=tmp_path, env=environment, **options)
 
     return tmp_path, start
 
@@ -129,9 +130,10 @@ def test_an_array_task_is_requeued_at_its_time_limit_but_not_when_cancelled(slur
     folder, start = slurm
     task = start("slurm-array.sbatch", "smoke", "--where", "method=gd")
     assert wait_for(folder / "started") == "run smoke --where method=gd\n"
-    task.send_signal(received)
-    if not requeues:  # Slurm sends it to all processes of the job
-        subprocess.run(["pkill", "-TERM", "-P", str(task.pid)], check=True)
+    if requeues:
+        task.send_signal(received)
+    else:
+        os.killpg(task.pid, received)  # as Slurm, to all processes of the job
     assert task.wait(timeout=20) == 130
     assert (folder / "requeued").exists() == requeues
 
