@@ -78,9 +78,9 @@ def test_a_method_a_sampling_rule_a_data_set_and_a_stream_of_ones_own(tmp_path):
     for k in range(70):
         picture(1000 + k, (64, 64)).save(tmp_path / "photos" / "wild" / f"{k}.png")
     (tmp_path / "mine.py").write_text(block("README.md", "python", "# mine.py"))
-    (tmp_path / "flowers.yaml").write_text(block("README.md", "yaml", "# flowers.yaml"))
     printed = block("README.md", "bash", "gd-ray prepare dataset").splitlines()
-    dataset, stream, run = (line.partition("#")[0].split()[1:] for line in printed)
+    subprocess.run(next(line for line in printed if line.startswith("echo")), shell=True, cwd=tmp_path, check=True)
+    dataset, stream, run = (line.partition(" #")[0].split()[1:] for line in printed if line.startswith("gd-ray"))
     tiny = [f"--set={text}" for text in ("network=wrn-10-1", "batch_size=8", "epoch_factor=0.01")]
     told = gd_ray(
         tmp_path,
