@@ -282,9 +282,10 @@ def _checked(arguments: list[str]) -> list[str]:
         if command in ("run", "plan") and word in ("--set", "--where"):
             values = list(takewhile(lambda value: not value.startswith("--"), arguments[place + 1 :]))
             if len(values) > 1 and (not arguments[1].startswith("--") or values[1][0].isdigit()):
-                raise UserError(
-                    f"{word} {' '.join(values)}: give several values with commas, {word} {','.join(values)}."
-                )
+                fields = all("=" in value for value in values)
+                how = f"repeat {word} for each field" if fields else "give several values with commas"
+                right = " ".join(f"{word} {value}" for value in values) if fields else f"{word} {','.join(values)}"
+                raise UserError(f"{word} {' '.join(values)}: {how}, {right}.")
     return arguments
 
 

@@ -10,8 +10,8 @@ from gd_ray.errors import UserError
 def pack(results: tyro.conf.Positional[str] = "results") -> None:
     """Move the rows of all finished trials into one Parquet file per kind, for upload and faster reading.
 
-    Everything reads packed results as it reads single files, and runs add to them. An interruption loses nothing. Stages
-    of different methods have different losses: packed, pandas reads the columns of all, unpacked those of the first file.
+    Everything reads packed results as it reads single files, and runs add to them. An interruption loses nothing.
+    Methods have different losses: of packed stages pandas reads every column, of single files those of the first.
 
     Args:
         results: The folder that 'gd-ray run --results' writes to.

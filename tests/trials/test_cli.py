@@ -126,6 +126,7 @@ def test_prepare_makes_a_stream_and_tells_about_it(tmp_path):
         (("run", "smoke", "--data", "glyfs=x"), "--data glyfs=x: no trial here has 'glyfs'; did you mean 'glyphs'?"),
         (("rum", "smoke"), "command 'rum' does not exist; did you mean 'run'?"),
         (("run", "smoke", "--set", "seed=0", "1", "2"), "give several values with commas, --set seed=0,1,2."),
+        (("run", "smoke", "--set", "seed=0", "window=9"), "repeat --set for each field, --set seed=0 --set window=9."),
         (("run", "--where", "seed=0", "1", "smoke"), "give several values with commas, --where seed=0,1,smoke."),
         (("plan", "smoke", "--set", "seed=0-4"), "seed '0-4' is no value; give several with commas, seed=0,1,2,3,4."),
         (("plan", "smoke", "--set", "ood_ratio=0.5 1"), "give several with commas, ood_ratio=0.5,1."),
