@@ -26,7 +26,6 @@ _NAME = re.compile(r"([0-9a-f]+)-(\d+)\.safetensors")
 def keep_model(
     results: str, spec: TrialSpec, data: "LabelledData", checkpoint: "Checkpoint", revision: str | None
 ) -> None:
-    """Write the model of a checkpoint."""
     from safetensors.torch import save
 
     weights = {name: value.contiguous() for name, value in sorted(checkpoint.weights.items())}

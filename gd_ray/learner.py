@@ -79,7 +79,6 @@ class Stage:
 
     @property
     def num_prev(self) -> int:
-        """Number of previous classes."""
         return sum(self.task_sizes[:-1])
 
     @property

@@ -80,7 +80,6 @@ class Method:
             )
 
     def option(self, name: str, default: Option) -> Option:
-        """Return a value of `options`."""
         return dict(self.options).get(name, default)
 
     @property
@@ -170,7 +169,6 @@ METHODS: Registry[Method] = Registry("method")
 
 
 def register_method(method: Method) -> Method:
-    """Add a preset under its own name."""
     METHODS[method.name] = method
     return method
 

@@ -59,6 +59,5 @@ def _varies(name: str, trials: Sequence[Mapping[str, Any]]) -> bool:
 
 
 def counted(number: int, noun: str) -> str:
-    """Return a number with its noun."""
     plural = f"{noun}es" if noun.endswith("s") else f"{noun}s"
     return f"{number} {noun if number == 1 else plural}"

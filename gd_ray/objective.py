@@ -59,7 +59,6 @@ class ModelObjective:
         return self.num_seen - self.task_sizes[-1]
 
     def task_ranges(self) -> list[slice]:
-        """Return the columns of each task."""
         stops = [sum(self.task_sizes[: s + 1]) for s in range(len(self.task_sizes))]
         return [slice(stop - size, stop) for stop, size in zip(stops, self.task_sizes, strict=True)]
 

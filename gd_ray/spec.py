@@ -172,7 +172,6 @@ class TrialSpec:
         return (first, *(self.task_size,) * ((self.num_classes - first) // self.task_size))
 
     def schedule(self, training: Training, images: int) -> Schedule:
-        """Return the schedule of a training on a set of `images`."""
         factor = self.epoch_factor * (self.fine_tune_factor if training == "fine-tuning" else 1.0)
         return schedule(
             training,

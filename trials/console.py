@@ -7,7 +7,7 @@ from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import fields
 from pathlib import Path
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Console, Group
 from rich.live import Live
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.progress_bar import ProgressBar
@@ -51,7 +51,9 @@ def live_view(states: Callable[[], list[TrialState]], console: Console, *, line_
     def show() -> None:
         with suppress(OSError, UserError):  # storage may fail for a moment
             if live:
-                live.update(_overview(states()), refresh=True)
+                now = states()
+                bar = ProgressBar(total=1.0, completed=work_share(now), width=40)
+                live.update(Group(bar, summary(now), running_table(now)), refresh=True)
             else:
                 console.print(f"{time.strftime('%H:%M')} {summary(states())}", highlight=False, soft_wrap=True)
 
@@ -61,7 +63,6 @@ def live_view(states: Callable[[], list[TrialState]], console: Console, *, line_
 
 
 def summary(states: list[TrialState]) -> str:
-    """Return the state of an experiment in a line."""
     counts = Counter(state.state for state in states)
     parts = [f"{counts['done']} of {counted(len(states), 'trial')} done"]
     parts += [f"{counts[kind]} {kind}" for kind in ("running", "failed") if counts[kind]]
@@ -73,7 +74,6 @@ def work_share(states: list[TrialState]) -> float:
 
 
 def duration(seconds: float | None) -> str:
-    """Return a time in rounded units."""
     if seconds is None:
         return "unknown time"
     if seconds < 90:
@@ -108,10 +108,8 @@ def state_names(states: list[TrialState]) -> dict[tuple[str, str], str]:
 
 
 def _by_experiment(states: list[TrialState]) -> dict[str, list[TrialState]]:
-    experiments: dict[str, list[TrialState]] = {}
-    for state in states:
-        experiments.setdefault(state.experiment, []).append(state)
-    return experiments
+    names = dict.fromkeys(state.experiment for state in states)
+    return {name: [state for state in states if state.experiment == name] for name in names}
 
 
 def status_table(states: list[TrialState]) -> Table:
@@ -128,18 +126,16 @@ def _numbers(*names: str) -> list[Column]:
     return [Column(name, justify="right") for name in names]
 
 
-def _overview(states: list[TrialState]) -> RenderableType:
-    bar = ProgressBar(total=1.0, completed=work_share(states), width=40)
-    return Group(bar, summary(states), running_table(states))
-
-
 def print_names(runs: Mapping[str, str]) -> None:
     """Print the names that grids may use: experiments, methods, other registries, and the fields of a trial.
 
     `runs` has how much of each method has run.
     """
     wide, narrow = Console(width=200), Console(width=120, highlight=False)
-    wide.print(_experiments(), "", _methods(runs), "")
+    experiments = Table("experiment", *_numbers("trials"), "content", box=None)
+    for name, experiment in EXPERIMENTS.items():
+        experiments.add_row(name, str(len(experiment.specs())), experiment.about)
+    wide.print(experiments, "", _methods(runs), "")
     narrow.print("Checked: what agrees with a second implementation in the tests. Run: trials that come with gd_ray.")
     for registry in Registry.all:
         if registry is not METHODS and registry:
@@ -152,13 +148,6 @@ def print_names(runs: Mapping[str, str]) -> None:
     clusters = Path(__file__).with_name("clusters")
     templates = ", ".join(sorted(file.name for file in clusters.iterdir()))
     wide.print(f"\nTemplates for clusters, in {clusters}: {templates}.", markup=False, highlight=False, soft_wrap=True)
-
-
-def _experiments() -> Table:
-    table = Table("experiment", *_numbers("trials"), "content", box=None)
-    for name, experiment in EXPERIMENTS.items():
-        table.add_row(name, str(len(experiment.specs())), experiment.about)
-    return table
 
 
 def _methods(runs: Mapping[str, str]) -> Table:

@@ -87,7 +87,6 @@ def _stages(table: pa.Table) -> pa.Table:
 
 
 def _samples(table: pa.Table, spec: TrialSpec) -> pa.Table:
-    """Name the score and add its kind."""
     table = table.rename_columns([{"confidence": "score"}.get(name, name) for name in table.column_names])
     previous = "logit" if spec.convention == "released" else "probability"
     kind = pc.if_else(pc.equal(table["source"], "ood"), "log likelihood", previous)

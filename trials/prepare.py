@@ -88,15 +88,13 @@ def stream(
     tiny, options, started = TinyRequest(images, words, indexes), paths.options, perf_counter()
     with _progress() as on_progress:
         prepared = prepare_stream(paths.source, paths.out, side=side, tiny=tiny, on_progress=on_progress, **options)
-    manifest = prepared.stream.manifest
+    manifest, excluded = prepared.stream.manifest, prepared.stream.manifest.excluded
     size = sum(shard.bytes for shard in manifest.shards) / 1e6
     contents = f"{manifest.images} images of {side}x{side} in {counted(len(manifest.shards), 'shard')}, {size:.0f} MB"
     _print_made(paths.out, contents, manifest.images, started, prepared.stream.digest)
-    if manifest.excluded:
-        left_out = sum(manifest.excluded.values())
-        _CONSOLE.print(
-            f"Excluded {left_out} images of {counted(len(manifest.excluded), 'class')}; manifest.json lists them."
-        )
+    if excluded:
+        number = f"{sum(excluded.values())} images of {counted(len(excluded), 'class')}"
+        _CONSOLE.print(f"Excluded {number}; manifest.json lists them.")
     unreadable = f"{manifest.unreadable} could not be read" if manifest.unreadable else ""
     _print_rest(manifest.statistics, unreadable, manifest.unreadable_examples, manifest.passed_over, "manifest.json")
     for warning in prepared.warnings:
@@ -134,13 +132,11 @@ def dataset(
     if test is None and (splits := find_splits(source)):
         source, test = splits
         _CONSOLE.print(f"Training images from {source}, test images from {test}.")
-    _make_dataset(
-        paths.out, partial(prepare_dataset, source, paths.out, test=test, size=size, side=side, **paths.options)
-    )
+    make = partial(prepare_dataset, source, paths.out, test=test, size=size, side=side, **paths.options)
+    _make_dataset(paths.out, make)
     if test is None and test_per_class is None:
-        _CONSOLE.print(
-            f"One in {HELD_OUT} images of each class is held out for the test; change it with --test-per-class."
-        )
+        share = f"One in {HELD_OUT} images of each class"
+        _CONSOLE.print(f"{share} is held out for the test; change it with --test-per-class.")
 
 
 def imagenet32(paths: _Paths, train_per_class: int = 500, test_per_class: int = 100, set_size: int = 100) -> None:
@@ -223,13 +219,13 @@ def distances(
     _print_classes(f"Not in WordNet, in {sibling(out, 'unknown')}", plan.unknown)
 
 
-_ALL: tuple[Callable[..., None], ...] = (stream, dataset, imagenet32, cifar100, distances)
-COMMANDS = {command.__name__: command for command in _ALL}
+COMMANDS: dict[str, Callable[..., None]] = {
+    command.__name__: command for command in (stream, dataset, imagenet32, cifar100, distances)
+}
 """Sub-commands of `gd-ray prepare`."""
 
 
 def main(arguments: list[str]) -> None:
-    """Run `gd-ray prepare` with these arguments."""
     if arguments and not arguments[0].startswith("-") and arguments[0] not in COMMANDS:
         fix = f"for a stream, write 'gd-ray prepare stream {' '.join(arguments)}'."
         raise UserError(f"prepare needs one of {', '.join(COMMANDS)} before {arguments[0]!r}; {fix}")

@@ -2,16 +2,13 @@
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import tyro
 
 from gd_ray.errors import UserError, unknown_name
 from trials.registry import DataLocations
 from trials.resources import parse_folders
-
-if TYPE_CHECKING:
-    from gd_ray.wild.stream import WildStream
 
 OOD = "ood"
 """Name of the class -1, of images that were sampled for no class."""
@@ -56,7 +53,12 @@ def sampled(
         samples = samples[samples["stage"] == stage]
     if samples.empty:
         raise UserError(f"trial {trial!r} sampled no such image; leave out --class or --stage to see all.")
-    opened = _open_stream(fields["stream"], fields["stream_digest"], parse_folders(stream, "--stream"))
+    folders = parse_folders(stream, "--stream")
+    for other in sorted(folders.keys() - {fields["stream"]}):
+        raise UserError(f"--stream {other}={folders[other]} is not the trial's stream, which is {fields['stream']!r}.")
+    opened = DataLocations(streams=folders).open_stream(fields["stream"], make=False)
+    if fields["stream_digest"] not in (None, opened.digest):
+        raise UserError(f"stream {opened.address!r} has other images than the trial learned from; give the one it had.")
     samples = samples.sort_values(["stage", "class", "score", "position"], ascending=[True, True, False, True])
     positions = samples["position"].to_numpy(np.int64)
     samples["class"] = samples["class"].map(dict(enumerate(names)) | {-1: OOD}).fillna(samples["class"])
@@ -79,12 +81,3 @@ def _label(text: str, names: tuple[str, ...]) -> int:
     if not text.isdecimal():
         raise unknown_name("class", text, [*names, OOD])
     return int(text)
-
-
-def _open_stream(name: str, digest: str | None, folders: dict[str, str]) -> "WildStream":
-    if others := sorted(folders.keys() - {name}):
-        raise UserError(f"--stream {others[0]}={folders[others[0]]} is not the trial's stream, which is {name!r}.")
-    stream = DataLocations(streams=folders).open_stream(name, make=False)
-    if digest is not None and stream.digest != digest:
-        raise UserError(f"stream {stream.address!r} has other images than the trial learned from; give the one it had.")
-    return stream

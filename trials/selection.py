@@ -42,7 +42,6 @@ class Trials:
 
 
 def load_files(files: tuple[str, ...]) -> None:
-    """Load plugin files in this process."""
     from gd_ray.plugins import load_plugins, read_plugin
 
     load_plugins(*map(read_plugin, files))

@@ -6,6 +6,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -50,14 +51,12 @@ def _run(trial: Mapping[str, Any], rows: Iterable[Mapping[str, Any]]) -> Run:
         for name, value in trial.items()
         if (name in known or name.startswith("method_")) and value is not None
     }
-    stages: dict[int, list[Mapping[str, Any]]] = {}
-    for row in sorted(rows, key=lambda row: (row["stage"], row["task"])):
-        stages.setdefault(row["stage"], []).append(row)
+    ordered = sorted(rows, key=lambda row: (row["stage"], row["task"]))
     return Run(
         trial_id=trial["trial_id"],
         name="{method}-{dataset}-{task_size}-seed{seed}-{trial_id}".format_map(trial),
         parameters=parameters,
-        stages={stage: _metrics(of_stage) for stage, of_stage in stages.items()},
+        stages={stage: _metrics(list(own)) for stage, own in groupby(ordered, key=lambda row: row["stage"])},
         summary=_finite({name: trial[name] for name in _SUMMARY}),
     )
 

@@ -25,5 +25,4 @@ def prepare_imagenet32(source: str, out: str, *, size: DrawSize = SIZE, **option
 
 
 def load_imagenet32(folder: str | Path) -> LabelledData:
-    """Load a prepared folder."""
     return load_prepared(folder, NAME, NAME)

@@ -40,8 +40,7 @@ class Classifier(nn.Module):
         return self.head.weight.device
 
     def features(self, inputs: Tensor, dropout: DropoutRng | None = None) -> Tensor:
-        result: Tensor = self.backbone(inputs, dropout)
-        return result
+        return self.backbone(inputs, dropout)
 
     def logits(
         self,
@@ -60,8 +59,7 @@ class Classifier(nn.Module):
             torch.autocast(inputs.device.type, torch.bfloat16, enabled=bfloat16),
         ):
             features = self.features(inputs, dropout)
-        result: Tensor = self.head(features.to(self.head.weight.dtype))
-        return result
+        return self.head(features.to(self.head.weight.dtype))
 
     def forward(self, inputs: Tensor, dropout: DropoutRng | None = None) -> Tensor:
         return self.logits(inputs, dropout)
@@ -71,7 +69,6 @@ class Classifier(nn.Module):
         return self.logits(inputs)
 
     def predict(self, inputs: Tensor) -> Tensor:
-        """Return the predicted class of each image."""
         return self.scores(inputs).argmax(dim=1)
 
 

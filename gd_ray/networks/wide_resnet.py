@@ -24,8 +24,7 @@ class Block(nn.Module):
         activated = F.relu(self.norm1(x), inplace=True)
         shortcut = x if self.shortcut is None else self.shortcut(activated)
         inner = F.relu(self.norm2(self.conv1(activated)), inplace=True)
-        result: Tensor = shortcut + self.conv2(drop(inner, self.dropout, dropout))
-        return result
+        return shortcut + self.conv2(drop(inner, self.dropout, dropout))
 
 
 class WideResNet(nn.Module):

@@ -58,7 +58,6 @@ class _Contents:
     passed_over: PassedOver = field(default_factory=PassedOver)
 
     def add(self, archive: Member) -> None:
-        """List the members of an archive."""
         images: list[tarfile.TarInfo] = []
         labels: dict[str, str] = {}
         problems, end = [], archive.start + archive.size

@@ -147,7 +147,6 @@ def _find_words(images: Path, requested: str | None, total: int) -> Path | None:
 
 
 def _words(file: Path, records: NDArray[np.int64]) -> list[str]:
-    """Return the word of each record."""
     if file.suffix != ".mat":
         return [_word(row.tobytes()) for row in _read(file, _METADATA, records, _WORD)]
     words, ends = _read_mat(file)

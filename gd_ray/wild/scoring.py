@@ -49,7 +49,6 @@ class ScoringJob:
                 yield self.select(unit, images)
 
     def select(self, unit: Unit, images: NDArray[np.uint8]) -> Candidates:
-        """Score the images of a unit and keep its candidates."""
         if self.means is None:
             logits = in_batches(self.model.logits, self.model, images, self.statistics)
             return candidates(self.plan, unit.offsets, Outputs(_array(logits)))
@@ -75,7 +74,6 @@ Scorer = Callable[[ScoringJob, Callable[[int], None]], Candidates]
 
 
 def score_in_process(job: ScoringJob, on_images: Callable[[int], None]) -> Candidates:
-    """Score one unit after another."""
     units = job.units()
 
     def score() -> Iterator[Candidates]:

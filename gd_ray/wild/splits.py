@@ -139,7 +139,6 @@ def write_split(
 def _copy(
     stream: WildStream, out: str, shard_rows: int, group_rows: int, item: tuple[int, NDArray[np.int64]]
 ) -> writer.Written:
-    """Copy images to one shard of another stream."""
     number, positions = item
     texts = {"class": stream.class_names(positions), "path": stream.paths(positions)}
     columns = {name: pa.array(values, pa.string()) for name, values in texts.items()}
