@@ -78,7 +78,7 @@ def evaluate(
 
     logits = of(model.logits, tested)
     of_seen, unseen, true = logits[seen], logits[~seen], labels[tested][seen]
-    if type(model).scores is Classifier.scores:
+    if not model.has_own_scores():
         return count(of_seen, None, unseen, true, task_sizes)
     return count(of(model.scores, tested[seen]), of_seen, unseen, true, task_sizes)  # it predicts by something else
 

@@ -125,6 +125,7 @@ class Stage:
         parameters: Iterable[nn.Parameter] | None = None,
     ) -> None:
         """Train a network on some images of the stage, by default all its parameters, and log losses and time."""
+        assert step.training is not None, "this step trains nothing"
         spec, device = self.spec, self.device
         started, done = perf_counter(), 0
         plan = spec.schedule(step.training, step.epoch_images or len(indices))
@@ -183,6 +184,8 @@ class Learner(Protocol):
     """
 
     spec: TrialSpec
+    kind: type[Classifier] = Classifier
+    """Of its models."""
 
     def __init__(self, spec: TrialSpec) -> None:
         self.spec = spec
@@ -192,7 +195,10 @@ class Learner(Protocol):
         ...
 
     def steps(self, sizes: StageSizes) -> Sequence[Step]:
-        """Return the trainings that `train` runs, for progress and `gd-ray plan`; by default one of all images."""
+        """Return the trainings of `train` and further uses of networks in `train` and `select_coreset`.
+
+        Progress and `gd-ray plan` count them; by default there is one training, on all images.
+        """
         return [Step("model", "whole", sizes.all, references=1)]
 
     def external_size(self, labelled: int) -> int:
@@ -206,4 +212,4 @@ class Learner(Protocol):
 
     def new_model(self, num_classes: int, rng: torch.Generator) -> Classifier:
         """Return a model with new weights; a checkpoint's weights are loaded into one as well."""
-        return new_classifier(self.spec.network, self.spec.dropout, num_classes, rng)
+        return new_classifier(self.spec.network, self.spec.dropout, num_classes, rng, self.kind)

@@ -36,12 +36,12 @@ class StageSizes:
 
 @dataclass(frozen=True)
 class Step:
-    """One training of a stage."""
+    """One training of a stage, or one use of a network without learning."""
 
     name: str
     """Names its progress, losses, times and random numbers: 'teacher', 'model', 'fine-tune' or a learner's own."""
-    training: Training
-    """Its schedule."""
+    training: Training | None
+    """Its schedule; None if nothing learns and every image is looked at once."""
     images: int
     """Images of one epoch."""
     references: int = 0
@@ -53,7 +53,14 @@ class Step:
     @property
     def passes(self) -> float:
         """Cost of one image, in forward passes of the network."""
-        return 1 + (0 if self.head_only else BACKWARD) + self.references
+        return 1 + (0 if self.head_only or self.training is None else BACKWARD) + self.references
+
+    def images_looked_at(self, spec: "TrialSpec") -> int:
+        """Return the images of all its updates."""
+        if self.training is None:
+            return self.images
+        updates = spec.schedule(self.training, self.epoch_images or self.images).updates
+        return updates * min(spec.batch_size, self.images)
 
 
 def teacher_step(spec: "TrialSpec", sizes: StageSizes) -> Step:

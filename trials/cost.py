@@ -29,6 +29,7 @@ class StepCost:
     images: int
     passes: float
     """Cost of one image, in forward passes of the network."""
+    trains: bool = False
 
     @property
     def work(self) -> float:
@@ -45,8 +46,6 @@ def _spec_cost(spec: TrialSpec, data: Sizes) -> tuple[StepCost, ...]:
     steps = []
     for stage in range(1, spec.num_tasks + 1):
         steps += _stage_cost(spec, stage, data)
-        test_images = spec.num_classes * (spec.test_per_class or data.test_per_class)
-        steps.append(StepCost(stage, "evaluate", test_images, 1))
     return tuple(steps)
 
 
@@ -67,15 +66,20 @@ def _stage_cost(spec: TrialSpec, stage: int, data: Sizes) -> list[StepCost]:
     )
     if plan.scores:
         window = spec.window if data.stream is None else min(spec.window, data.stream)
-        costs.append(StepCost(stage, "score", max(0, window - plan.skipped), 1))
+        scored = max(0, window - plan.skipped)
+        with_means = current + exemplars if plan.needs_means else 0
+        costs.append(StepCost(stage, "score", scored, 1 + with_means / max(1, scored)))
     if stage == 1 and method.shares_first_model:
         steps: Sequence[Step] = [teacher_step(spec, sizes)]
     else:
         steps = learner.steps(sizes) if learner else distillation_steps(spec, sizes)
     for step in steps:
-        updates = spec.schedule(step.training, step.epoch_images or step.images).updates
-        costs.append(StepCost(stage, step.name, updates * min(spec.batch_size, step.images), step.passes))
-    return costs
+        trains = step.training is not None
+        costs.append(StepCost(stage, step.name, step.images_looked_at(spec), step.passes, trains))
+    # Of classes seen, both are tested: the head, and what the model predicts by if that is something else.
+    both = (num_prev + num_new) / spec.num_classes if learner and learner.kind.has_own_scores() else 0
+    test_images = spec.num_classes * (spec.test_per_class or data.test_per_class)
+    return [*costs, StepCost(stage, "evaluate", test_images, 1 + both)]
 
 
 @cache
@@ -153,7 +157,7 @@ def print_plan(
     by_network = steps_to_compute(left, locations.sizes)
     steps = [step for cost in by_network.values() for step in cost]
     scored = sum(step.images for step in steps if step.step == "score")
-    trained = sum(step.images for step in steps if step.step not in ("score", "evaluate"))
+    trained = sum(step.images for step in steps if step.trains)
     console.print(f"{name}: {counted(len(specs), 'trial')}, {len(specs) - len(left)} finished, {len(left)} to run.")
     console.print(f"Images to train on: {amount(trained)}; to score: {amount(scored)}.")
     for stream in dict.fromkeys(spec.stream for spec in left if spec.method.external):

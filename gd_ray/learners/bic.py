@@ -1,6 +1,7 @@
 """BiC, bias correction (Wu et al., CVPR 2019): distil the previous model, then fit two numbers on held-out images."""
 
 from collections.abc import Callable, Sequence
+from time import perf_counter
 
 import numpy as np
 import torch
@@ -87,18 +88,20 @@ class BiasCorrection(Learner):
 
     def steps(self, sizes: StageSizes) -> Sequence[Step]:
         held_out = self._check(sizes.exemplars, sizes.previous_classes)
-        images = sizes.all - held_out * (sizes.previous_classes + sizes.new_classes)
-        return [Step("model", "whole", images, references=1)]
+        held_out *= sizes.previous_classes + sizes.new_classes
+        return [Step("model", "whole", sizes.all - held_out, references=1), Step("bias", None, held_out)]
 
     def train(self, stage: Stage, previous: Classifier | None) -> Classifier:
         assert previous is not None, "this method shares its first model"
         held_out = self.held_out(stage)
         model = expand_head(previous, stage.num_new, stage.init_rng())
-        (step,) = self.steps(stage.sizes)
+        step, _ = self.steps(stage.sizes)
         stage.fit(step, model, replay_loss(self.spec, previous), np.setdiff1d(stage.all, held_out))
+        started = perf_counter()
         logits = in_batches(model.logits, model, stage.images[torch.from_numpy(held_out)], stage.statistics)
         scale, offset = fit_bias(logits.cpu(), torch.from_numpy(stage.labels_of(held_out)), stage.num_prev)
         fold_bias(model.head, stage.num_prev, scale, offset)
+        stage.log.add("bias", started, len(held_out))
         stage.log.recorded |= {"bias scale": scale, "bias offset": offset}
         return model
 

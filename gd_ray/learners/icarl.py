@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from time import perf_counter
 
 import numpy as np
 import torch
@@ -16,7 +17,7 @@ from gd_ray.learner import IntArray, Learner, Stage
 from gd_ray.learners.distillation import train_teacher
 from gd_ray.learners.wa import replay_loss
 from gd_ray.losses import EXTERNAL, masked_mean
-from gd_ray.networks.classifier import Classifier, expand_head, new_classifier
+from gd_ray.networks.classifier import Classifier, expand_head
 from gd_ray.networks.nearest_mean import NearestMeanClassifier
 from gd_ray.spec import TrialSpec
 from gd_ray.steps import StageSizes, Step, teacher_step
@@ -42,6 +43,8 @@ def sigmoid_terms(logits: Tensor, labels: Tensor, previous: Tensor | None) -> di
 class ICaRL(Learner):
     """The first model learns with the same loss, from the weights and batches of the first model that others share."""
 
+    kind = NearestMeanClassifier
+
     def __init__(self, spec: TrialSpec) -> None:
         super().__init__(spec)
         self.loss = str(spec.method.option("loss", LOSSES[0]))
@@ -53,17 +56,18 @@ class ICaRL(Learner):
                 f"{spec.num_classes} classes, whose mean it classifies by; raise it to {spec.num_classes} or more."
             )
 
-    def new_model(self, num_classes: int, rng: torch.Generator) -> Classifier:
-        return new_classifier(self.spec.network, self.spec.dropout, num_classes, rng, NearestMeanClassifier)
-
     def steps(self, sizes: StageSizes) -> Sequence[Step]:
         if sizes.number > 1:
-            return [Step("model", "whole", sizes.all, references=1)]
-        first = teacher_step(self.spec, sizes)
-        return [first if self.loss == "cross-entropy" else replace(first, images=sizes.current)]
+            training = Step("model", "whole", sizes.all, references=1)
+        else:
+            training = teacher_step(self.spec, sizes)
+            if self.loss != "cross-entropy":
+                training = replace(training, images=sizes.current)
+        kept = min(self.spec.coreset_size, sizes.current + sizes.exemplars)
+        return [training, Step("herd", None, sizes.current + 2 * kept)]
 
     def train(self, stage: Stage, previous: Classifier | None) -> Classifier:
-        (step,) = self.steps(stage.sizes)
+        step, _ = self.steps(stage.sizes)
         if previous is None:
             model, images = self.new_model(stage.num_new, stage.init_rng()).to(stage.device), stage.current
             if self.loss == "cross-entropy":
@@ -79,7 +83,7 @@ class ICaRL(Learner):
 
     def select_coreset(self, stage: Stage, model: Classifier) -> IntArray:
         """Herd the new classes, keep the first of the previous ones, and give the model the means of all."""
-        chosen = []
+        started, chosen = perf_counter(), []
         for label, quota in enumerate(stage.quotas.tolist()):
             kept = stage.ranked_exemplars if label < stage.num_prev else stage.current
             kept = kept[stage.labels_of(kept) == label]
@@ -92,6 +96,7 @@ class ICaRL(Learner):
         means = torch.from_numpy(class_means(np.concatenate(views), labels, model.num_classes))
         assert isinstance(model, NearestMeanClassifier)
         model.means = means.to(model.head.weight)
+        stage.log.add("herd", started, len(stage.current) + 2 * len(exemplars))
         return exemplars
 
     def _features(

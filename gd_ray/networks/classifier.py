@@ -68,6 +68,11 @@ class Classifier(nn.Module):
         """Return what each image is classified by, the highest score of its row: the logits, unless overridden."""
         return self.logits(inputs)
 
+    @classmethod
+    def has_own_scores(cls) -> bool:
+        """Whether it classifies by something else than its head, which is tested apart then."""
+        return cls.scores is not Classifier.scores
+
     def predict(self, inputs: Tensor) -> Tensor:
         return self.scores(inputs).argmax(dim=1)
 
