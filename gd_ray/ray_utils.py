@@ -60,6 +60,14 @@ def start_ray(address: str | None = None, **options: Any) -> None:
             ray.init(address, log_to_driver=False, logging_level=logging.ERROR, **options)
     except SystemExit:  # from a handler of SIGTERM that Ray sets
         raise KeyboardInterrupt from None
+    except Exception as error:
+        if address != "local":
+            raise
+        reason = str(error).partition(". ")[0].rstrip(".")  # Ray goes on for a paragraph
+        raise UserError(
+            f"Ray did not start on this machine ({reason}); run the same command when it is less busy, or see Ray's "
+            f"logs, usually in /tmp/ray/session_latest/logs."
+        ) from error
     finally:
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, handler)

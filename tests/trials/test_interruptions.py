@@ -7,8 +7,11 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+import pytest
 from test_runner import Driver
 
+from gd_ray.errors import UserError
+from gd_ray.ray_utils import start_ray
 from gd_ray.store import trial_states
 
 PROGRAM = """
@@ -90,3 +93,20 @@ def test_a_run_ends_within_seconds_of_a_signal_to_its_group_or_of_the_death_of_r
         assert "Traceback" not in err
     assert err.startswith("gd-ray: Ray's raylet died (logs: /")
     assert seconds_until(lambda: not is_running(), 60) < 30
+
+
+def test_a_ray_that_does_not_start_is_told_in_one_sentence(monkeypatch):
+    import ray
+
+    def init(*_, **__):
+        raise Exception("The current node timed out during startup. This could happen because\nthe raylet failed.")
+
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(ray, "init", init)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    with pytest.raises(UserError) as error:
+        start_ray()
+    assert str(error.value) == (
+        "Ray did not start on this machine (The current node timed out during startup); run the same command when it "
+        "is less busy, or see Ray's logs, usually in /tmp/ray/session_latest/logs."
+    )
