@@ -5,6 +5,7 @@ import os
 import re
 import signal
 import subprocess
+import sys
 import time
 import tomllib
 from importlib.metadata import version
@@ -140,6 +141,8 @@ def test_an_array_task_is_requeued_at_its_time_limit_but_not_when_cancelled(slur
 
 def test_one_ray_over_nodes_has_a_token_that_only_its_owner_reads_and_is_requeued_at_its_time_limit(slurm):
     folder, start = slurm
+    of_killed_job = Path(f"/tmp/gd-ray-0{os.getpid()}")
+    of_killed_job.mkdir()
     job = start("slurm-ray.sbatch", "smoke")
     assert wait_for(folder / "started") == "run smoke --address n1:6379\n"
     job.send_signal(signal.SIGUSR1)
@@ -148,7 +151,8 @@ def test_one_ray_over_nodes_has_a_token_that_only_its_owner_reads_and_is_requeue
     assert printed.splitlines() == ["600 64", "token symmetric-run --address n1:6379 --min-nodes 2 --"]
     assert (folder / "requeued").exists()
     assert not list(folder.glob(".gd-ray*"))
-    assert not Path(f"/tmp/gdx{os.getpid()}").exists()
+    assert not Path(f"/tmp/gd-ray-x{os.getpid()}").exists()
+    assert not of_killed_job.exists()
 
 
 def test_a_run_in_a_slurm_job_takes_what_slurm_gave(monkeypatch, tmp_path):
@@ -178,6 +182,22 @@ def test_a_run_in_a_slurm_job_takes_what_slurm_gave(monkeypatch, tmp_path):
     assert len(token.read_text()) == 64
     stop(folder)
     assert not folder.exists()
+
+
+def test_the_folder_of_a_killed_task_is_removed_by_the_next_one_and_no_other(tmp_path):
+    from gd_ray import slurm
+
+    code = f"from gd_ray import slurm; slurm._own_folder({str(tmp_path)!r}); print(flush=True); input()"
+    task = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    task.stdout.readline()
+    (killed,) = tmp_path.iterdir()
+    (tmp_path / "gd-of-another-program").mkdir()
+    living = slurm._own_folder(str(tmp_path))
+    assert killed.exists()  # its task lives
+    task.kill()
+    task.wait()
+    newest = slurm._own_folder(str(tmp_path))
+    assert {path.name for path in tmp_path.iterdir()} == {living.name, newest.name, "gd-of-another-program"}
 
 
 def test_a_slurm_job_with_fewer_cpus_than_asked_for_is_refused(monkeypatch):
