@@ -10,7 +10,7 @@ VERSION_OF = $(shell $(1) -c 'import sys; print(*sys.version_info[:2], sep=".")'
 
 export RAY_USAGE_STATS_ENABLED := 0
 
-.PHONY: demo test test-cluster lint coverage evidence dist lock upgrade clean FORCE
+.PHONY: demo test test-cluster chaos lint coverage evidence dist lock upgrade clean FORCE
 .PHONY: bench bench-scoring bench-runner bench-prepare bench-analysis bench-train bench-gpu
 
 ifdef PYTHON
@@ -47,6 +47,10 @@ test: $(READY)
 
 test-cluster: $(READY)  ## the batch scripts on two hosts under a real Slurm; needs root and Slurm, some minutes
 	$(BIN)/python -m pytest -rs tests/cluster/on_slurm.py
+
+chaos: $(READY)  ## faults by a seeded plan; RUNS=100 SEED=0 FAULTS=gcs,host FOLDER=build/chaos; a minute a run
+	$(BIN)/python -m tests.chaos.campaign $(if $(RUNS),--runs $(RUNS)) $(if $(SEED),--seed $(SEED)) \
+	  $(if $(FAULTS),--faults $(FAULTS)) $(if $(FOLDER),--folder $(FOLDER))
 
 lint: $(READY)
 	$(BIN)/ruff check .

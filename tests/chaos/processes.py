@@ -1,0 +1,101 @@
+"""Processes by their parents: this process adopts orphans, so that whatever a run started stays below it."""
+
+import ctypes
+import os
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Event, Thread
+
+_PR_SET_CHILD_SUBREAPER = 36
+_TITLES = {"trial": "ray::ImplicitFunc", "scorer": "Scorer", "raylet": "/raylet/raylet", "gcs": "/gcs/gcs_server"}
+
+
+@dataclass(frozen=True)
+class Process:
+    """A process as /proc shows it."""
+
+    pid: int
+    parent: int
+    session: int
+    state: str
+    title: str
+
+    @property
+    def role(self) -> str:
+        """Its part in a run; empty for one that no fault hits."""
+        return next((role for role, title in _TITLES.items() if title in self.name), "")
+
+    @property
+    def name(self) -> str:
+        """Its program, or the title that Ray gave it."""
+        return self.title.partition("\0")[0].strip()
+
+
+def adopt_orphans() -> None:
+    """Become the parent of processes whose own ends: what Ray starts is found whatever its session or group."""
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def descendants(root: int | None = None) -> list[Process]:
+    """Return all living processes below one, this one if not given."""
+    children: dict[int, list[Process]] = {}
+    for process in _processes():
+        children.setdefault(process.parent, []).append(process)
+    found, todo = [], [root or os.getpid()]
+    while todo:
+        for child in children.get(todo.pop(), []):
+            found.append(child)
+            todo.append(child.pid)
+    return [process for process in found if process.state not in "ZX"]
+
+
+def _processes() -> Iterator[Process]:
+    for path in Path("/proc").iterdir():
+        if path.name.isdigit():
+            with suppress(OSError, IndexError):  # it has ended
+                state, parent, _, session = path.joinpath("stat").read_text().rpartition(")")[2].split()[:4]
+                title = path.joinpath("cmdline").read_text(errors="replace")
+                yield Process(int(path.name), int(parent), int(session), state, title)
+
+
+@contextmanager
+def orphans_reaped(own: set[int]) -> Iterator[None]:
+    """Take the exit codes of adopted processes, as init does; not those of `own` children, whose starter does."""
+    ended = Event()
+
+    def reap() -> None:
+        while not ended.wait(0.5):
+            for process in _processes():
+                adopted = process.parent == os.getpid() and process.session != os.getsid(0) and process.pid not in own
+                if adopted and process.state == "Z":
+                    with suppress(ChildProcessError):
+                        os.waitpid(process.pid, os.WNOHANG)
+
+    thread = Thread(target=reap, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+def wait_until_gone(known: set[int], limit_s: float) -> list[Process]:
+    """Wait for the processes below this one, but known ones, to end; return those that do not."""
+    deadline = time.monotonic() + limit_s
+    while True:
+        left = [process for process in descendants() if process.pid not in known]
+        if not left or time.monotonic() > deadline:
+            return left
+        time.sleep(0.5)
+
+
+def kill(*processes: Process) -> None:
+    """Kill processes by their ids."""
+    for process in processes:
+        with suppress(ProcessLookupError):
+            os.kill(process.pid, signal.SIGKILL)
