@@ -32,7 +32,8 @@ def keep_model(
     description = _description(spec, data, checkpoint, revision)
     address = join(results, f"models/{spec.trial_id}-{checkpoint.stage}.safetensors")
     with storage_errors(f"the model of trial {spec.trial_id} cannot be written to {results!r}"):
-        write_atomic(address, save(weights, {"format": "pt", "gd_ray": json.dumps(description)}))
+        # One entry only: safetensors writes several in an order that changes from process to process.
+        write_atomic(address, save(weights, {"gd_ray": json.dumps(description)}))
 
 
 def _description(
