@@ -1,5 +1,6 @@
 """Ray Tune: schedules the trials of an experiment, resumes them, retries them, and shows their progress."""
 
+import hashlib
 import logging
 import os
 import pickle
@@ -16,7 +17,7 @@ from rich.console import Console
 
 from gd_ray.errors import UserError
 from gd_ray.failures import ExplainedError, explain, innermost, is_users, last_line
-from gd_ray.heartbeat import progress_file, read_progress
+from gd_ray.heartbeat import Progress, is_dead, progress_file, read_progress, this_host
 from gd_ray.naming import counted
 from gd_ray.plugins import load_plugins, loaded_plugins
 from gd_ray.ray_utils import connect, switches
@@ -65,6 +66,7 @@ def run_experiment(
     jobs = [Job(spec, results, storage, locations, run, cluster.keep_models) for spec in unique(specs)]
     for folder in ("results", results), ("storage", storage):
         check_writable(*folder)
+    _remove_abandoned_state(Path(storage, "tune"))
     done = finished(results)
     open_jobs = [job for job in jobs if job.spec.trial_id not in done]
     console.print(f"{name}: {counted(len(jobs), 'trial')}, {len(jobs) - len(open_jobs)} of them finished already.")
@@ -160,7 +162,8 @@ def _tune(
     plugins, pickled = loaded_plugins(), {trial_id: pickle.dumps(job) for trial_id, job in by_id.items()}
     variables = switches()
     threads, folder = resources.threads, f"{jobs[0].storage}/tune"
-    name = f"{'first-models' if first_stage else 'trials'}-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
+    kind = "first-models" if first_stage else "trials"
+    name = f"{kind}-{time.strftime('%Y%m%d-%H%M%S')}-{_host_mark()}-{os.getpid()}"
 
     def share_of(config: dict[str, Any]) -> float:
         return resources.share(ranks[config["trial_id"]])
@@ -244,6 +247,17 @@ def _failure(result: Any, jobs: dict[str, Job]) -> TrialFailure | None:
     error = metrics.get("refused") or last_line(str(result.error or "Ray Tune ended without finishing it"))
     spec = jobs[Path(result.path).name].spec
     return TrialFailure(spec, error, f"{result.path}/error.txt", refused="refused" in metrics)
+
+
+def _host_mark() -> str:
+    return hashlib.sha256(this_host().encode()).hexdigest()[:8]
+
+
+def _remove_abandoned_state(folder: Path) -> None:
+    """Delete what runs of this machine left whose processes were killed."""
+    for path in folder.glob(f"*-{_host_mark()}-*"):
+        if is_dead(Progress(host=this_host(), pid=int(path.name.rpartition("-")[2]))):
+            _remove_tune_state(path)
 
 
 def _remove_tune_state(folder: Path) -> None:

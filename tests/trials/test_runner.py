@@ -26,7 +26,7 @@ from trials.experiments import small_spec
 from trials.preflight import check_jobs
 from trials.registry import DataLocations
 from trials.resources import Cluster
-from trials.runner import run_experiment, shared_first_models
+from trials.runner import _host_mark, _remove_abandoned_state, run_experiment, shared_first_models
 from trials.worker import Job
 
 # What may differ between two runs of a trial: times, and where it ran.
@@ -149,6 +149,18 @@ def test_models_are_kept_as_asked_also_first_ones_that_trials_share(finished_run
     assert kept_stages(str(folder / "results")) == {spec.trial_id: [1, 2, 3] for spec in specs}
     descriptions = [read_model(str(folder / "results"), spec.trial_id, 1)[1] for spec in specs]
     assert [description["spec"] for description in descriptions] == [spec.flat() for spec in specs]
+
+
+def test_state_of_tune_that_a_killed_run_left_is_removed_and_no_other(tmp_path):
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    mark = _host_mark()
+    names = [f"trials-1-{mark}-{ended.pid}", f"trials-1-{mark}-{os.getpid()}", f"trials-1-0-{ended.pid}"]
+    for name in names:
+        (tmp_path / name / "a").mkdir(parents=True)
+        (tmp_path / name / "tuner.pkl").touch()
+    _remove_abandoned_state(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(names[1:])
 
 
 def test_what_a_user_should_know_is_said_once(tmp_path):
