@@ -85,7 +85,8 @@ def ranks(scores: NDArray[np.floating], labels: IntArray) -> IntArray:
     """Return how many classes are before the true one; of equal scores the first class is, as for argmax."""
     own = np.take_along_axis(scores, labels[:, None], axis=1)
     ahead = (scores > own) | ((scores == own) & (np.arange(scores.shape[1]) < labels[:, None]))
-    return ahead.sum(axis=1)
+    result: IntArray = ahead.sum(axis=1)
+    return result
 
 
 def negative_log_likelihoods(logits: NDArray[np.floating], labels: IntArray) -> FloatArray:
@@ -113,4 +114,5 @@ def confidence_histogram(log_odds: FloatArray, outcomes: NDArray[np.integer]) ->
 def _log_sum_exp(values: FloatArray) -> FloatArray:
     largest = values.max(axis=1, initial=-1e300)  # of a first task of one class there are no others
     with np.errstate(divide="ignore"):
-        return largest + np.log(np.exp(values - largest[:, None]).sum(axis=1))
+        result: FloatArray = largest + np.log(np.exp(values - largest[:, None]).sum(axis=1))
+    return result

@@ -60,7 +60,8 @@ def class_means(features: NDArray[np.float64], labels: NDArray[np.int64], num_cl
 
 
 def _unit(rows: NDArray[np.float64]) -> NDArray[np.float64]:
-    return rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-30)
+    result: NDArray[np.float64] = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-30)
+    return result
 
 
 def evaluate(

@@ -40,7 +40,8 @@ class Classifier(nn.Module):
         return self.head.weight.device
 
     def features(self, inputs: Tensor, dropout: DropoutRng | None = None) -> Tensor:
-        return self.backbone(inputs, dropout)
+        result: Tensor = self.backbone(inputs, dropout)
+        return result
 
     def logits(
         self,
@@ -59,7 +60,8 @@ class Classifier(nn.Module):
             torch.autocast(inputs.device.type, torch.bfloat16, enabled=bfloat16),
         ):
             features = self.features(inputs, dropout)
-        return self.head(features.to(self.head.weight.dtype))
+        result: Tensor = self.head(features.to(self.head.weight.dtype))
+        return result
 
     def forward(self, inputs: Tensor, dropout: DropoutRng | None = None) -> Tensor:
         return self.logits(inputs, dropout)
@@ -74,6 +76,7 @@ class Classifier(nn.Module):
         return cls.scores is not Classifier.scores
 
     def predict(self, inputs: Tensor) -> Tensor:
+        """Return the predicted class of each image."""
         return self.scores(inputs).argmax(dim=1)
 
 

@@ -30,7 +30,8 @@ class BasicBlock(nn.Module):
 
     def _shortcut(self, x: Tensor) -> Tensor:
         if self.project is not None:
-            return self.project(x)
+            result: Tensor = self.project(x)
+            return result
         if self.stride == 1 and not self.added:
             return x
         # Option A of He et al.: every second pixel, new channels filled with zeros.

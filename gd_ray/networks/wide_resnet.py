@@ -24,7 +24,8 @@ class Block(nn.Module):
         activated = F.relu(self.norm1(x), inplace=True)
         shortcut = x if self.shortcut is None else self.shortcut(activated)
         inner = F.relu(self.norm2(self.conv1(activated)), inplace=True)
-        return shortcut + self.conv2(drop(inner, self.dropout, dropout))
+        result: Tensor = shortcut + self.conv2(drop(inner, self.dropout, dropout))
+        return result
 
 
 class WideResNet(nn.Module):

@@ -142,7 +142,8 @@ def _paint(coverage: NDArray[np.float32], u: NDArray[np.float64], grain: NDArray
     image = start + (end - start) * blend
     image += (stroke - image) * coverage[..., None]
     image += (grain - np.float32(127.5)) * (0.2 * u[:, 10]).astype(np.float32)[:, None, None, None]
-    return np.clip(np.rint(image), 0, 255).astype(np.uint8)
+    pixels: NDArray[np.uint8] = np.clip(np.rint(image), 0, 255).astype(np.uint8)
+    return pixels
 
 
 def _mask(character: str, face: str) -> NDArray[np.uint8]:

@@ -144,7 +144,8 @@ def log_odds(logits: FloatArray) -> FloatArray:
     others = np.exp(shifted)
     others[np.arange(len(top)), top] = 0.0
     with np.errstate(divide="ignore"):  # of a single class one is infinitely sure
-        return -np.log(others.sum(axis=1))
+        result: FloatArray = -np.log(others.sum(axis=1))
+    return result
 
 
 def probability(odds: FloatArray) -> FloatArray:
@@ -154,7 +155,8 @@ def probability(odds: FloatArray) -> FloatArray:
 
 def log_softmax(logits: FloatArray) -> FloatArray:
     shifted = logits - logits.max(axis=1, keepdims=True)
-    return shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
+    result: FloatArray = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
+    return result
 
 
 RANKINGS["argmax"] = Ranking(_rank_argmax, "probability", probability)
@@ -190,6 +192,7 @@ class SamplingPlan:
 
     @property
     def scores(self) -> bool:
+        """Whether the plan needs any score."""
         return self.num_classes > 0 and (self.num_prev > 0 or (self.num_ood > 0 and self.ood in RANKINGS))
 
     @property
@@ -268,6 +271,7 @@ class Sample:
 
     @property
     def score_kind(self) -> NDArray[np.str_]:
+        """What each score is."""
         return np.where(self.is_ood, self.ood_kind, self.previous_kind)
 
 
