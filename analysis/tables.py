@@ -135,13 +135,15 @@ def _cells(layout: Layout, setting: Setting, trials: pd.DataFrame) -> pd.DataFra
     has_printed = any(key[0] in set(trials["dataset"]) for key in PUBLISHED)
     metrics = dict.fromkeys(["acc", f"fgt_{setting.convention}", *(["fgt_released"] if has_printed else [])])
     titles = trials.drop_duplicates("method").set_index("method")["method_title"].to_dict()
-    comparable = {key: setting.is_papers(group) for key, group in trials.groupby(list(_CELL), observed=True)}
+    groups = dict(iter(trials.groupby(list(_CELL), observed=True)))
+    comparable = {key: setting.is_papers(group) for key, group in groups.items()}
+    has_printed_protocol = {key: not group["first_task_size"].any() for key, group in groups.items()}
     blocks = {method: name for name, methods in layout.blocks for method in methods}
     frame = summarize(trials, _CELL, metrics)
     rows = []
     for cell in frame.to_dict("records"):
         key = (cell["dataset"], cell["task_size"], cell["method"])
-        printed = _printed(*key, cell["metric"])
+        printed = _printed(*key, cell["metric"]) if has_printed_protocol[key] else None
         values, verdict = cell.pop("values"), ""
         if printed is not None and comparable[key]:
             n = TRIALS[cell["dataset"]]

@@ -1,10 +1,12 @@
 """What the figures share: colours and markers of methods, labels, axes and rendering.
 
-Colours are those of Okabe and Ito, which all kinds of colour vision distinguish; methods differ by marker too.
+Colours of Table 1 are those of Okabe and Ito, others Tol's muted ones, which all kinds of colour vision distinguish;
+methods differ by marker too.
 """
 
 import io
 import re
+import zlib
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -24,7 +26,8 @@ _LOOKS = {
     **{"oracle": ("#000000", "*"), "baseline": ("#999999", "o"), "lwf": ("#56B4E9", "P"), "dr": ("#009E73", "s")},
     **{"e2e": ("#E69F00", "X"), "gd": ("#D55E00", "D")},
 }
-OTHER_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#999999")
+OTHER_COLOURS = ("#332288", "#CC6677", "#117733", "#AA4499", "#88CCEE", "#999933", "#882255", "#44AA99", "#DDCC77")
+_OTHER_MARKERS = "vh^<>dp"
 _FIRST = ("oracle", "baseline", "gd", "gd+ext")
 _ROOM = 12
 """Methods that a figure has room for."""
@@ -86,14 +89,20 @@ def panels(figure: Figure) -> list[tuple[float, bytes]]:
 def line_style(trials: pd.DataFrame, method: str) -> dict[str, Any]:
     """Return the line of a method: solid if it learns with external data."""
     external = uses_external(trials[trials["method"] == method]).any()
-    known = {m: _LOOKS[m.partition("+")[0]] for m in PAPERS_METHODS if m.partition("+")[0] in _LOOKS}
-    if method in known:
-        colour, marker = known[method]
-    else:
-        k = [m for m in ordered(trials["method"]) if m not in known].index(method) % len(OTHER_COLOURS)
-        colour, marker = OTHER_COLOURS[k], "vh^<>dp"[k]
+    colour, marker = _look(method)
     line = "-" if external else "--"
     return {"linewidth": 1.6, "markersize": 5, "linestyle": line, "color": colour, "marker": marker}
+
+
+def _look(method: str) -> tuple[str, str]:
+    """Return the colour and marker of a method, the same in every figure, with and without external data."""
+    family = method.partition("+")[0]
+    if method in PAPERS_METHODS and family in _LOOKS:
+        return _LOOKS[family]
+    families = dict.fromkeys(name.partition("+")[0] for name in METHODS)
+    others = [name for name in families if name not in _LOOKS]
+    k = others.index(family) if family in others else zlib.crc32(method.encode())
+    return OTHER_COLOURS[k % len(OTHER_COLOURS)], _OTHER_MARKERS[k % len(_OTHER_MARKERS)]
 
 
 def shown_methods(trials: pd.DataFrame) -> list[str]:

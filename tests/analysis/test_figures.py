@@ -3,12 +3,15 @@
 from itertools import product
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import analysis
 from analysis.figures.comparison import by_ood_ratio, improvement, incremental, paired_slopes
 from analysis.figures.single_trial import accuracy_heat_maps, confusion_matrices
+from analysis.figures.style import line_style
 from gd_ray.methods import METHODS, Method
+from gd_ray.paper import TABLES
 from tests.helpers.made import made_spec, write_made
 
 
@@ -88,3 +91,13 @@ def test_a_sweep_of_any_method_is_drawn_and_points_left_out_are_named(tmp_path):
     shown = by_ood_ratio(analysis.load(str(tmp_path)).trials, "cifar100", "paper")
     assert "ACC and FGT of LwF+ext, GD+ext against" in shown.caption
     assert "Without 1: no seed in common." in shown.caption
+
+
+def test_a_method_looks_the_same_in_every_figure_and_like_no_other():
+    trials = pd.DataFrame({"method": [*METHODS], "method_external": False})
+    looks = {name: line_style(trials, name) for name in METHODS}
+    assert line_style(trials[trials["method"] == "bic"], "bic") == looks["bic"]
+    families = {name.partition("+")[0]: (look["color"], look["marker"]) for name, look in looks.items()}
+    assert len(set(families.values())) == len(families)
+    assert looks["bic"]["color"] not in {looks[name]["color"] for name in TABLES[1]}
+    assert looks["bic+ext"]["color"] == looks["bic"]["color"]

@@ -2,6 +2,7 @@
 
 import io
 import math
+from dataclasses import replace
 
 import pandas as pd
 import pytest
@@ -161,6 +162,15 @@ def test_printed_values_differences_and_verdicts(tmp_path):
     assert any("very likely follows the released program's formula" in note for note in table.notes)
     markdown = to_markdown(grids(table)[0])
     assert "| 67.0 ± 1.0 | 67.1 ± 0.9 | −0.1 |" in markdown
+
+
+def test_the_paper_printed_nothing_for_a_larger_first_task(tmp_path):
+    for seed in range(3):
+        spec, _ = papers("gd", seed, 67)
+        write_made(str(tmp_path), "x", replace(spec, first_task_size=40), lambda s, r: 67)
+    table = tables_of(tmp_path)["1"]
+    assert cell(table, "gd", "acc")["mean"] == pytest.approx(67)
+    assert math.isnan(cell(table, "gd", "acc")["printed"])
 
 
 def test_other_settings_get_no_verdict(tmp_path):
