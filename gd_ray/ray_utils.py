@@ -155,22 +155,24 @@ def switches() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name.startswith("GD_RAY_")}
 
 
-def bind_to_trial() -> None:
-    """Keep Ray Data's actors inside the current placement group.
+def actor_options(cpus: float, *, own_machine: bool) -> dict[str, Any]:
+    """Return the options of Ray Data actors that work for the calling process; inside a trial, on what it reserved.
 
-    Data spreads its actors over the cluster by default; inside a Tune trial they would wait for ever for CPUs
-    that other trials hold.
+    Those of a trial ask for no CPU, for its placement group has reserved them on the machines where they run: Data
+    cannot start actors inside a group, and a limit of trials at once, the other way, hangs as soon as another run takes
+    the CPUs that it left for actors.
     """
     import ray
-    from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-    context = ray.data.DataContext.get_current()
-    context.enable_progress_bars = False
+    ray.data.DataContext.get_current().enable_progress_bars = False
     logging.getLogger("ray.data").setLevel(logging.ERROR)
     group = ray.util.get_current_placement_group()
-    if group is not None:
-        strategy = PlacementGroupSchedulingStrategy(group, placement_group_capture_child_tasks=True)
-        context.scheduling_strategy = context.scheduling_strategy_large_args = strategy
+    if group is None and not own_machine:
+        return {"num_cpus": cpus}
+    machines = {ray.get_runtime_context().get_node_id()}
+    if not own_machine:
+        machines |= set(ray.util.placement_group_table(group)["bundles_to_node_id"].values())
+    return {"num_cpus": 0 if group else cpus, "label_selector": {"ray.io/node-id": f"in({','.join(sorted(machines))})"}}
 
 
 def map_in_process(function: Callable[[Any], Any], items: list[Any]) -> Iterator[Any]:

@@ -1,6 +1,7 @@
 """Data flows one way: gd_ray, then trials, then analysis, which needs neither torch nor Ray; and no package cycles."""
 
 import ast
+import re
 import subprocess
 import sys
 from collections import defaultdict
@@ -33,6 +34,20 @@ def test_packages_import_only_what_lies_before_them(package):
         wrong = {name.split(".")[0] for name in imports(path)} & FORBIDDEN[package]
         wrong -= ALLOWED.get(path.relative_to(ROOT), set())
         assert not wrong, f"{path} imports {wrong}"
+
+
+def test_nothing_private_of_ray_is_used():
+    for path in (path for package in PACKAGES for path in (ROOT / package).rglob("*.py")):
+        used = {name for name in imports(path) if name.split(".")[0] == "ray"}
+        used |= {text for node in ast.walk(ast.parse(path.read_text())) if (text := _of_ray(node))}
+        private = {name for name in used if any(part.startswith("_") for part in name.split("."))}
+        assert not private, f"{path} uses {private}"
+
+
+def _of_ray(node: ast.AST) -> str | None:
+    """Return the text of an attribute of the module `ray`, such as ray.data.range."""
+    text = ast.unparse(node) if isinstance(node, ast.Attribute) else ""
+    return text if re.fullmatch(r"ray(\.\w+)+", text) else None
 
 
 def test_the_packages_inside_gd_ray_have_no_cycle():

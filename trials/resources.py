@@ -11,11 +11,11 @@ import tyro
 from gd_ray.errors import UserError
 from gd_ray.slurm import in_slurm
 
-_LEAST = {"cpus": 0.01, "gpus": 0, "scorers": 0, "scorer_cpus": 0.01, "scorer_gpus": 0, "retries": 0}
+_LEAST = {"cpus": 0.01, "gpus": 0, "scorers": 0, "scorer_cpus": 0.01, "retries": 0}
 _POOL_PAYS = 10_000
 """Images in a window from which a scorer pays: it takes some seconds to start, at every stage."""
 _TOKEN = 0.01
-"""Share of its trial's GPU, and of its CPU there, that a scorer holds: they take turns."""
+"""Share of a CPU that the scorer of a trial on a GPU reserves: they take turns."""
 
 KeepModels = Literal["last", "all", "none"]
 
@@ -29,8 +29,8 @@ class Cluster:
 
     Sharing: a share is a promise, not a limit; processes on one GPU divide its time and memory (about 1 GB a trial,
     computed, not measured). 'nvidia-cuda-mps-control -d', started on each machine before 'ray start', lets their
-    kernels run side by side; then a fault of one may end the others, which --retries covers. A scorer holds a hundredth
-    of its trial's GPU, for the trial waits while it works. 'make bench-gpu' measures what sharing gains.
+    kernels run side by side; then a fault of one may end the others, which --retries covers. Scorers use the GPU of
+    their trial, which waits while they work. 'make bench-gpu' measures what sharing gains.
 
     Precision: --set precision=float32 is IEEE arithmetic on every device; tf32 (from Ampere on) and bfloat16 are
     faster, with ids of their own. Scoring and testing are always IEEE float32. NVIDIA_TF32_OVERRIDE must be unset.
@@ -56,9 +56,7 @@ class Cluster:
     """Ray Data actors that score the stream for a trial; with 0 it scores its window itself. Without it, one, but
     none for windows below 10,000 images: the actor takes some seconds to start, and takes turns with its trial."""
     scorer_cpus: float | None = None
-    """CPUs of a scorer; without it, as many as the trial's, or on a GPU a hundredth of the trial's own."""
-    scorer_gpus: float | None = None
-    """Share of a GPU for a scorer, besides its trial's; without it, a hundredth of the trial's own."""
+    """CPUs of a scorer; without it, as many as the trial's, or with a GPU, which is the trial's, a hundredth of one."""
     retries: int = 2
     """Times that a failed trial is started again from its last stage."""
     keep_models: KeepModels = "last"
@@ -99,11 +97,10 @@ class TrialResources:
     scorers: int | None
     """As asked for; None leaves it to the window of each trial."""
     scorer_cpus: float
-    scorer_gpus: float
-    beside: bool = False
-    """Scorers hold their share of a GPU besides the trial's, as asked for, and not a token of it."""
     doubled: int = 0
     """The first trials, which are the longest, hold twice the share: Ray fills a GPU before it uses the next one."""
+    strategy: Literal["STRICT_PACK", "PACK"] = "STRICT_PACK"
+    """A trial and its scorers are on one machine where they fit: else it would end with either of two."""
 
     @property
     def threads(self) -> int:
@@ -121,8 +118,7 @@ class TrialResources:
         """Return what the trial of that rank reserves for itself, and for each of its scorers."""
         # A trial waits while its scorers work, and may then hold less than a CPU; one without scorers never waits.
         cpus = self.cpus if scorers or self.gpus else max(self.cpus, self.threads)
-        gpus = self.share(rank) - (0 if self.beside else scorers * self.scorer_gpus)
-        return [_bundle(cpus, gpus), *[_bundle(self.scorer_cpus, self.scorer_gpus)] * scorers]
+        return [_bundle(cpus, self.share(rank)), *[_bundle(self.scorer_cpus, 0)] * scorers]
 
 
 def _bundle(cpus: float, gpus: float) -> dict[str, float]:
@@ -137,7 +133,7 @@ def resolve_resources(
     `trials` is how many want to run at once; `windows` are those of the trials with external data: the others have no
     scorers.
     """
-    scorers = max((TrialResources(0, 0, cluster.scorers, 0, 0).scorers_for(window) for window in windows), default=0)
+    scorers = max((TrialResources(0, 0, cluster.scorers, 0).scorers_for(window) for window in windows), default=0)
     total_gpus = sum(int(node.get("GPU", 0)) for node in nodes)
     gpus, doubled = (cluster.gpus, 0) if cluster.gpus is not None else gpu_shares(trials, total_gpus)
     if gpus and not total_gpus:
@@ -151,30 +147,23 @@ def resolve_resources(
             f"--gpus {gpus:g} leaves a part of every GPU unused: {fit} trials fit on one and {fit * total_gpus} on the "
             f"{total_gpus} of the cluster; give 1, 0.5 or 0.25, or leave it out to fit {trials} trials."
         )
-    beside, tokens = cluster.scorer_gpus is not None, _TOKEN if gpus else 0.0
-    scorer_gpus = cluster.scorer_gpus if cluster.scorer_gpus is not None else tokens
-    if not beside and scorers * scorer_gpus >= gpus > 0:
-        raise UserError(f"--scorers {scorers} leave the trial nothing of its --gpus {gpus:g}; lower --scorers.")
+    tokens = _TOKEN if gpus else 0.0
     cpus = cluster.cpus if cluster.cpus is not None else max(_TOKEN, _default_cpus(nodes, gpus) - scorers * tokens)
     scorer_cpus = cluster.scorer_cpus if cluster.scorer_cpus is not None else tokens or cpus
-    for kind, own, scorer in (("GPU", gpus, scorer_gpus if beside else 0.0), ("CPU", cpus, scorer_cpus)):
-        option = f"--{kind.lower()}s"
-        wanted, total = own + scorers * scorer, sum(node.get(kind, 0.0) for node in nodes)
-        if scorers and wanted > total:
-            raise UserError(
-                f"{option} and --scorer-{kind.lower()}s ask for {wanted:g} {kind}s for a trial and its "
-                f"scorers, but the cluster has {total:g}{_more(kind)}; lower them, or let trials score for themselves "
-                f"(--scorers 0)."
-            )
-        most, largest = max(own, scorer if scorers else 0.0), max(node.get(kind, 0.0) for node in nodes)
-        if most > largest:
-            there = f"the {largest:g} of the largest machine{_more(kind)}"
-            raise UserError(f"{option} {most:g} is more than {there}; lower it.")
-    for what, cpu, gpu in (("--", cpus, gpus), ("--scorer-", scorer_cpus, scorer_gpus))[: 1 + bool(scorers)]:
-        if not any(node.get("CPU", 0.0) >= cpu and node.get("GPU", 0.0) >= gpu for node in nodes):
-            asked = f"{what}cpus {cpu:g} with {what}gpus {gpu:g}"
-            raise UserError(f"{asked} is more than any one machine has; lower them.")
-    return TrialResources(cpus, gpus, cluster.scorers, scorer_cpus, scorer_gpus, beside, doubled)
+    wanted, total = cpus + scorers * scorer_cpus, sum(node.get("CPU", 0.0) for node in nodes)
+    if scorers and wanted > total:
+        raise UserError(
+            f"--cpus and --scorer-cpus ask for {wanted:g} CPUs for a trial and its scorers, but the cluster has "
+            f"{total:g}{_more('CPU')}; lower them, or let trials score for themselves (--scorers 0)."
+        )
+    most, largest = max(cpus, scorer_cpus if scorers else 0.0), max(node.get("CPU", 0.0) for node in nodes)
+    if most > largest:
+        raise UserError(f"--cpus {most:g} is more than the {largest:g} of the largest machine{_more('CPU')}; lower it.")
+    on_one = any(node.get("CPU", 0.0) >= wanted and node.get("GPU", 0.0) >= gpus for node in nodes)
+    if gpus and not on_one:
+        more = f" and --scorer-cpus {scorer_cpus:g}" if scorers else ""
+        raise UserError(f"--cpus {cpus:g}{more} with --gpus {gpus:g} is more than any one machine has; lower them.")
+    return TrialResources(cpus, gpus, cluster.scorers, scorer_cpus, doubled, "STRICT_PACK" if on_one else "PACK")
 
 
 def gpu_shares(trials: int, gpus: int) -> tuple[float, int]:

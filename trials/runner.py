@@ -172,13 +172,14 @@ def _tune(
         scorers = resources.scorers_for(config["window"]) if config["method_external"] and not first_stage else 0
         if not scorers:
             return None
-        cpus, gpus = resources.scorer_cpus, resources.scorer_gpus
+        gpus = share_of(config)
         units = 8 if gpus else 2  # a GPU waits for the first unit of each batch of them
-        return ScorerPool(scorers=scorers, cpus=cpus, gpus=gpus, trial_gpus=share_of(config), units=units)
+        return ScorerPool(scorers=scorers, cpus=resources.scorer_cpus, trial_gpus=gpus, units=units)
 
     def bundles(config: dict[str, Any]) -> tune.PlacementGroupFactory:
         pool = pool_of(config)
-        return tune.PlacementGroupFactory(resources.bundles(ranks[config["trial_id"]], pool.scorers if pool else 0))
+        own = resources.bundles(ranks[config["trial_id"]], pool.scorers if pool else 0)
+        return tune.PlacementGroupFactory(own, strategy=resources.strategy)
 
     def trial(config: dict[str, Any]) -> None:
         os.environ.update(variables)

@@ -19,6 +19,7 @@ from gd_ray.errors import UserError
 from gd_ray.failures import ExplainedError, explain, innermost, is_users
 from gd_ray.malloc import keep_freed_memory
 from gd_ray.plugins import Plugin, load_plugins, loaded_plugins
+from gd_ray.ray_utils import switches
 from gd_ray.wild.sampling import Candidates, merge_candidates
 from gd_ray.wild.scoring import Scorer, ScoringJob
 
@@ -29,9 +30,8 @@ class ScorerPool:
 
     scorers: int = 1
     cpus: float = 1.0
-    gpus: float = 0.0
     trial_gpus: float = 0.0
-    """Share of a GPU that the trial holds with its scorers."""
+    """Share of the GPU that a trial and its scorers use."""
     units: int = 2
     """Row groups given to a scorer at a time."""
     restarts: int = 3
@@ -39,30 +39,29 @@ class ScorerPool:
 
 
 def ray_scorer(pool: ScorerPool) -> Scorer:
-    """Return a scorer that spreads a window over a pool of actors, inside the caller's placement group if any."""
+    """Return a scorer that spreads a window over a pool of actors, on what the calling trial has reserved if any."""
 
     def score(job: ScoringJob, on_images: Callable[[int], None]) -> Candidates:
         import ray
         import ray.data
 
-        from gd_ray.ray_utils import bind_to_trial, start_ray, switches
+        from gd_ray.ray_utils import actor_options, start_ray
 
         start_ray()
-        bind_to_trial()
         # Shipped once per stage; pickled by us, so that loading it waits for the scorer's plugins and import of torch.
         job_on_cpu = replace(job, model=copy.deepcopy(job.model).cpu())
         shipped = ray.put(ray.cloudpickle.dumps(job_on_cpu))  # type: ignore[no-untyped-call]
         units = job.units()
         rows = [{"unit": pickle.dumps(units[k : k + pool.units])} for k in range(0, len(units), pool.units)]
+        device = job.model.device.type
         starts = Path(tempfile.gettempdir(), f"gd-ray-scorers-{uuid4().hex}")
         parts: list[Candidates] = []
         dataset = ray.data.from_items(rows, override_num_blocks=len(rows)).map_batches(
             _Scorer,
-            fn_constructor_args=(shipped, loaded_plugins(), pool, starts, switches()),
+            fn_constructor_args=(shipped, loaded_plugins(), pool, starts, variables_for(device), device),
             batch_size=1,
             compute=ray.data.ActorPoolStrategy(size=min(pool.scorers, len(rows))),
-            num_cpus=pool.cpus,
-            num_gpus=pool.gpus or None,
+            **actor_options(pool.cpus, own_machine=device != "cpu"),
         )
         try:
             for row in dataset.iter_rows():
@@ -79,6 +78,12 @@ def ray_scorer(pool: ScorerPool) -> Scorer:
     return score
 
 
+def variables_for(device: str) -> dict[str, str]:
+    """Return the variables that a scorer takes over from its trial, with the GPU that this was granted."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return switches() | ({"CUDA_VISIBLE_DEVICES": visible} if device != "cpu" and visible is not None else {})
+
+
 def _count_start(starts: Path) -> int:
     """Add a byte to the file that counts the scorers which a stage started on this machine; return their number."""
     with starts.open("ab") as file:
@@ -93,7 +98,13 @@ class _Scorer:
     """
 
     def __init__(
-        self, shipped: Any, plugins: tuple[Plugin, ...], pool: ScorerPool, starts: Path, variables: dict[str, str]
+        self,
+        shipped: Any,
+        plugins: tuple[Plugin, ...],
+        pool: ScorerPool,
+        starts: Path,
+        variables: dict[str, str],
+        device: str,
     ) -> None:
         os.environ.update(variables)
         self.pool, self.failure = pool, dict[str, list[Any]]()
@@ -107,21 +118,19 @@ class _Scorer:
             }
             return
         try:
-            self.job = self._load(shipped, plugins)
+            self.job = self._load(shipped, plugins, device)
         except Exception as error:
             self.failure = self._explained(error)
 
-    def _load(self, shipped: Any, plugins: tuple[Plugin, ...]) -> ScoringJob:
+    def _load(self, shipped: Any, plugins: tuple[Plugin, ...], device: str) -> ScoringJob:
         import ray
         import torch
-
-        from gd_ray.hardware import granted_device
 
         keep_freed_memory()
         load_plugins(*plugins)
         torch.set_num_threads(max(1, int(self.pool.cpus)))
         job: ScoringJob = pickle.loads(ray.get(shipped))
-        return replace(job, model=job.model.to(granted_device()))
+        return replace(job, model=job.model.to(device))
 
     def _explained(self, error: Exception) -> dict[str, list[Any]]:
         from gd_ray.evaluation import BATCH

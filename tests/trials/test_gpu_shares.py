@@ -24,26 +24,27 @@ def ray():
 
 
 def placed(ray, trials, gpus, scorers):
-    """Reserve the trials of a wave, as Tune does in their order; return (trial's GPU, its share, scorers' GPUs)."""
+    """Reserve the trials of a wave, as Tune does in their order; return (trial's GPU, its share)."""
     windows = [1_000_000] if scorers else []
     resources = resolve_resources(Cluster(), [{"CPU": 2 * gpus, "GPU": gpus}], windows, trials)
     bundles = [resources.bundles(rank, scorers) for rank in range(min(trials, 4 * gpus))]
-    groups = [ray.util.placement_group(own) for own in bundles]
+    groups = [ray.util.placement_group(own, strategy=resources.strategy) for own in bundles]
     ray.get([group.ready() for group in groups], timeout=60)
 
     @ray.remote(num_cpus=0)
     def gpu_ids():
-        return [int(number) for number in ray.get_gpu_ids()]
+        from gd_ray.wild.ray_scoring import variables_for
 
-    def gpu_of(group, index, bundle):
-        where = ray.util.scheduling_strategies.PlacementGroupSchedulingStrategy(group, index)
-        (found,) = ray.get(gpu_ids.options(num_gpus=bundle["GPU"], scheduling_strategy=where).remote(), timeout=60)
+        return [int(number) for number in ray.get_gpu_ids()], variables_for("cuda")["CUDA_VISIBLE_DEVICES"]
+
+    def gpu_of(group, share):
+        where = ray.util.scheduling_strategies.PlacementGroupSchedulingStrategy(group, 0)
+        (found,), of_scorers = ray.get(gpu_ids.options(num_gpus=share, scheduling_strategy=where).remote(), timeout=60)
+        assert of_scorers == str(found)  # they use the GPU of their trial
         return found
 
-    result = []
-    for group, own in zip(groups, bundles, strict=True):
-        first, *others = (gpu_of(group, index, bundle) for index, bundle in enumerate(own))
-        result.append((first, sum(bundle["GPU"] for bundle in own), others))
+    shares = [own[0]["GPU"] for own in bundles]
+    result = [(gpu_of(group, share), share) for group, share in zip(groups, shares, strict=True)]
     for group in groups:
         ray.util.remove_placement_group(group)
     return result
@@ -51,22 +52,21 @@ def placed(ray, trials, gpus, scorers):
 
 def held(found):
     shares = Counter()
-    for gpu, share, _ in found:
+    for gpu, share in found:
         shares[gpu] += share
     return shares
 
 
 def test_first_models_trials_and_their_scorers_spread_over_the_gpus(ray):
     first_models = placed(ray, 6, 8, scorers=0)
-    assert len({gpu for gpu, *_ in first_models}) == 6
+    assert len({gpu for gpu, _ in first_models}) == 6
     rest = ray.util.placement_group([{"GPU": 4}])  # leaves a machine of four
     ray.get(rest.ready(), timeout=60)
     for trials, shares in ((4, {1}), (5, {1, 0.5}), (16, {0.25})):
         found = placed(ray, trials, 4, scorers=1)
-        assert {round(share, 4) for _, share, _ in found} == shares
+        assert {round(share, 4) for _, share in found} == shares
         assert held(found) == pytest.approx(dict.fromkeys(held(found), 1))
         assert len(held(found)) == 4  # none idles, none holds more than it has
-        assert all(scorers == [gpu] for gpu, _, scorers in found)  # on the GPU of their trial
 
 
 def test_a_granted_gpu_that_torch_cannot_use_ends_the_run_in_a_sentence(ray, tmp_path):

@@ -9,25 +9,20 @@ from trials.resources import Cluster, TrialResources, gpu_shares, parse_folders,
     ("asked", "nodes", "trials", "resources"),
     [
         # A core for each trial and its scorer, which take turns.
-        ({}, [{"CPU": 2}], 9, TrialResources(0.5, 0, None, 0.5, 0)),
-        ({}, [{"CPU": 64, "GPU": 8}] * 2, 16, TrialResources(0.99, 1, None, 0.01, 0.01)),
-        ({}, [{"CPU": 64, "GPU": 8}] * 2, 32, TrialResources(0.99, 0.5, None, 0.01, 0.01)),
-        ({}, [{"CPU": 64, "GPU": 8}] * 2, 33, TrialResources(0.99, 0.25, None, 0.01, 0.01, doubled=31)),
-        ({}, [{"CPU": 64, "GPU": 8}] * 2, 500, TrialResources(0.99, 0.25, None, 0.01, 0.01)),
-        ({}, [{"CPU": 4, "GPU": 4}], 4, TrialResources(0.99, 1, None, 0.01, 0.01)),
-        ({}, [{"CPU": 4, "GPU": 4}], 5, TrialResources(0.49, 0.5, None, 0.01, 0.01, doubled=3)),
-        ({}, [{"CPU": 4, "GPU": 4}], 16, TrialResources(0.24, 0.25, None, 0.01, 0.01)),  # sixteen share four CPUs
-        ({}, [{"CPU": 8}, {"CPU": 16, "GPU": 1}], 9, TrialResources(0.99, 0.25, None, 0.01, 0.01)),
-        ({}, [{"CPU": 7, "GPU": 3}], 12, TrialResources(0.5733, 0.25, None, 0.01, 0.01)),  # seven hold twelve of them
-        ({"gpus": 0}, [{"CPU": 4, "GPU": 4}], 4, TrialResources(0.5, 0, None, 0.5, 0)),
-        ({"gpus": 0.25}, [{"CPU": 64, "GPU": 4}], 4, TrialResources(0.99, 0.25, None, 0.01, 0.01)),
-        ({"gpus": 1, "scorers": 4, "cpus": 2}, [{"CPU": 64, "GPU": 8}], 1, TrialResources(2, 1, 4, 0.01, 0.01)),
-        (
-            {"gpus": 1, "scorer_gpus": 0.5, "scorer_cpus": 1},
-            [{"CPU": 64, "GPU": 8}],
-            1,
-            TrialResources(0.99, 1, None, 1, 0.5, beside=True),
-        ),
+        ({}, [{"CPU": 2}], 9, TrialResources(0.5, 0, None, 0.5)),
+        ({}, [{"CPU": 64, "GPU": 8}] * 2, 16, TrialResources(0.99, 1, None, 0.01)),
+        ({}, [{"CPU": 64, "GPU": 8}] * 2, 32, TrialResources(0.99, 0.5, None, 0.01)),
+        ({}, [{"CPU": 64, "GPU": 8}] * 2, 33, TrialResources(0.99, 0.25, None, 0.01, doubled=31)),
+        ({}, [{"CPU": 64, "GPU": 8}] * 2, 500, TrialResources(0.99, 0.25, None, 0.01)),
+        ({}, [{"CPU": 4, "GPU": 4}], 4, TrialResources(0.99, 1, None, 0.01)),
+        ({}, [{"CPU": 4, "GPU": 4}], 5, TrialResources(0.49, 0.5, None, 0.01, doubled=3)),
+        ({}, [{"CPU": 4, "GPU": 4}], 16, TrialResources(0.24, 0.25, None, 0.01)),  # sixteen share four CPUs
+        ({}, [{"CPU": 8}, {"CPU": 16, "GPU": 1}], 9, TrialResources(0.99, 0.25, None, 0.01)),
+        ({}, [{"CPU": 7, "GPU": 3}], 12, TrialResources(0.5733, 0.25, None, 0.01)),  # seven hold twelve of them
+        ({"gpus": 0}, [{"CPU": 4, "GPU": 4}], 4, TrialResources(0.5, 0, None, 0.5)),
+        ({"gpus": 0.25}, [{"CPU": 64, "GPU": 4}], 4, TrialResources(0.99, 0.25, None, 0.01)),
+        ({"gpus": 1, "scorers": 4, "cpus": 2}, [{"CPU": 64, "GPU": 8}], 1, TrialResources(2, 1, 4, 0.01)),
+        ({"gpus": 1, "scorer_cpus": 1}, [{"CPU": 64, "GPU": 8}], 1, TrialResources(0.99, 1, None, 1)),
     ],
 )
 def test_defaults_fit_the_trials_and_what_the_cluster_has(asked, nodes, trials, resources):
@@ -50,10 +45,8 @@ def test_a_trial_reserves_its_share_with_those_of_its_scorers():
     assert cpu.bundles(0, 0) == [{"CPU": 1}]  # it never waits
     gpu = resolve_resources(Cluster(), [{"CPU": 4, "GPU": 4}], [1_000_000], 5)
     assert gpu.bundles(0, 0) == [{"CPU": 0.49, "GPU": 1}]
-    assert gpu.bundles(0, 1) == [{"CPU": 0.49, "GPU": 0.99}, {"CPU": 0.01, "GPU": 0.01}]
-    assert gpu.bundles(4, 1) == [{"CPU": 0.49, "GPU": 0.49}, {"CPU": 0.01, "GPU": 0.01}]
-    asked = resolve_resources(Cluster(gpus=1, scorer_gpus=0.5), [{"CPU": 4, "GPU": 4}], [1_000_000], 5)
-    assert asked.bundles(0, 1) == [{"CPU": 0.99, "GPU": 1}, {"CPU": 0.01, "GPU": 0.5}]
+    assert gpu.bundles(0, 1) == [{"CPU": 0.49, "GPU": 1}, {"CPU": 0.01}]  # the scorer uses the GPU of its trial
+    assert gpu.bundles(4, 1) == [{"CPU": 0.49, "GPU": 0.5}, {"CPU": 0.01}]
 
 
 @pytest.mark.parametrize(
@@ -80,11 +73,9 @@ def test_what_does_not_fit_is_refused(asked, says, monkeypatch):
             "0.5 or 0.25, or leave it out to fit 3 trials.",
         ),
         ({"gpus": 0.33}, None),
-        ({"gpus": 0.25, "scorers": 25}, "--scorers 25 leave the trial nothing of its --gpus 0.25; lower --scorers."),
-        ({"scorer_gpus": 1, "scorers": 2}, "--gpus and --scorer-gpus ask for 2.5 GPUs for a trial and its scorers"),
     ],
 )
-def test_shares_that_waste_a_gpu_or_leave_a_trial_none_are_refused(asked, says):
+def test_shares_that_waste_a_gpu_are_refused(asked, says):
     nodes = [{"CPU": 4, "GPU": 2}]
     if says is None:
         assert resolve_resources(Cluster(**asked), nodes, [1_000_000], 3).gpus == asked["gpus"]
@@ -114,17 +105,19 @@ def test_trials_without_scorers_may_take_all_that_there_is(windows):
             {"cpus": 16, "gpus": 1, "scorers": 0},
             "--cpus 16 with --gpus 1 is more than any one machine has; lower them.",
         ),
-        ({"cpus": 8, "gpus": 1, "scorers": 0}, None),
         (
-            {"cpus": 8, "gpus": 0, "scorers": 1, "scorer_cpus": 9, "scorer_gpus": 1},
-            "--scorer-cpus 9 with --scorer-gpus 1 is more than any one machine has; lower them.",
+            {"cpus": 8, "gpus": 1, "scorer_cpus": 1},
+            "--cpus 8 and --scorer-cpus 1 with --gpus 1 is more than any one machine has; lower them.",
         ),
+        ({"cpus": 8, "gpus": 1, "scorers": 0}, "STRICT_PACK"),
+        ({"cpus": 31, "gpus": 0, "scorer_cpus": 1}, "STRICT_PACK"),
+        ({"cpus": 31, "gpus": 0, "scorer_cpus": 2}, "PACK"),  # scorers of a trial on CPUs may be elsewhere
     ],
 )
-def test_a_trial_and_a_scorer_must_each_fit_on_one_machine(asked, says):
+def test_a_trial_and_its_scorers_are_on_one_machine_where_they_fit(asked, says):
     nodes = [{"CPU": 32}, {"CPU": 8, "GPU": 4}]
-    if says is None:
-        resolve_resources(Cluster(**asked), nodes, [1_000_000], 3)
+    if "PACK" in says:
+        assert resolve_resources(Cluster(**asked), nodes, [1_000_000], 3).strategy == says
         return
     with pytest.raises(UserError) as error:
         resolve_resources(Cluster(**asked), nodes, [1_000_000], 3)
@@ -138,7 +131,6 @@ def test_a_trial_and_a_scorer_must_each_fit_on_one_machine(asked, says):
         ({"scorers": -1}, "--scorers -1 must be at least 0."),
         ({"cpus": float("nan")}, "--cpus nan must be at least 0.01."),
         ({"gpus": 2}, "--gpus 2 is more than the one GPU that it would use; give 1 or a share of it."),
-        ({"scorer_gpus": 1.5}, "--scorer-gpus 1.5 is more than the one GPU that it would use"),
         ({"storage": "s3://bucket/x"}, "--storage 's3://bucket/x' must be a folder"),
         ({"data": ("cifar100",)}, "--data: expected name=folder, got 'cifar100'."),
         ({"stream": ("a=1", "a=2")}, "--stream gives 'a' both '1' and '2'; keep one of them."),

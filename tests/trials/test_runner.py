@@ -29,6 +29,7 @@ from trials.resources import Cluster
 from trials.runner import _host_mark, _remove_abandoned_state, run_experiment, shared_first_models
 from trials.worker import Job
 
+ROOT = Path(__file__).parents[2]
 # What may differ between two runs of a trial: times, and where it ran.
 VARIABLE = ("seconds", "host", "device", "threads", "git_revision", "python", "torch", "ray", "numpy", "cpu_model")
 
@@ -69,6 +70,12 @@ def ray():
 
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("RAY_DATA_EXECUTION_NO_PROGRESS_TIMEOUT_S", "60")  # a deadlock shall end as an error
+        # What Ray or another library announces to remove fails the trial whose module uses it.
+        modules = [
+            path.relative_to(ROOT) for package in ("gd_ray", "trials") for path in ROOT.glob(f"{package}/**/*.py")
+        ]
+        names = (".".join(module.with_suffix("").parts) for module in modules)
+        environment.setenv("PYTHONWARNINGS", ",".join(f"error::DeprecationWarning:{name}" for name in names))
         start_ray(num_cpus=2)
         yield ray
         ray.shutdown()
