@@ -124,30 +124,31 @@ def test_a_damaged_shard_that_a_scorer_meets_is_named(stream, previous, tmp_path
     assert str(error.value).startswith(f"stream shard {shard} does not match its checksum in row group")
 
 
-def test_a_killed_scorer_is_replaced_and_the_samples_stay(stream, previous, tmp_path):
-    killed = []
+def disturbed(stream, seen, disturb):
+    """A stream whose reads leave the number of their process and are then disturbed."""
 
-    class Slow:  # within the test, so that it is sent to the scorers whole
-        """A stream whose reads take a moment and leave their process's number: there is a middle to be killed in."""
-
-        def __init__(self, stream, seen):
-            self.stream, self.seen = stream, seen
-
+    class Disturbed:  # within a function, so that it is sent to the scorers whole
         side = 32
 
         def __len__(self):
-            return len(self.stream)
+            return len(stream)
 
         def units(self, window, skip):
-            return self.stream.units(window, skip)
+            return stream.units(window, skip)
 
         def load(self, unit):
-            (self.seen / str(os.getpid())).touch()
-            time.sleep(0.4)
-            return self.stream.load(unit)
+            (seen / str(os.getpid())).touch()
+            disturb()
+            return stream.load(unit)
 
         def read(self, positions):
-            return self.stream.read(positions)
+            return stream.read(positions)
+
+    return Disturbed()
+
+
+def test_a_killed_scorer_is_replaced_and_the_samples_stay(stream, previous, tmp_path):
+    killed = []
 
     def kill_one():
         deadline = time.time() + 60
@@ -159,7 +160,9 @@ def test_a_killed_scorer_is_replaced_and_the_samples_stay(stream, previous, tmp_
 
     killer = threading.Thread(target=kill_one)
     killer.start()
-    found = sampled(previous, Slow(stream, tmp_path), ray_scorer(ScorerPool(scorers=2, units=1)))
+    found = sampled(
+        previous, disturbed(stream, tmp_path, lambda: time.sleep(0.4)), ray_scorer(ScorerPool(scorers=2, units=1))
+    )
     killer.join()
     assert killed
     assert {*killed} < {path.name for path in tmp_path.iterdir()}  # others went on
@@ -177,25 +180,7 @@ def test_a_killed_scorer_is_replaced_and_the_samples_stay(stream, previous, tmp_
     ],
 )
 def test_a_scorer_that_always_fails_ends_the_stage(stream, previous, tmp_path, deadly, error):
-    class Deadly:
-        side = 32
-
-        def __init__(self, stream, seen):
-            self.stream, self.seen = stream, seen
-
-        def __len__(self):
-            return len(self.stream)
-
-        def units(self, window, skip):
-            return self.stream.units(window, skip)
-
-        def load(self, unit):
-            (self.seen / str(os.getpid())).touch()
-            deadly()
-
-        def read(self, positions):
-            return self.stream.read(positions)
-
+    pool = ScorerPool(scorers=1, restarts=1, trial_gpus=0.5)
     with pytest.raises(ExplainedError, match=error):
-        sampled(previous, Deadly(stream, tmp_path), ray_scorer(ScorerPool(scorers=1, restarts=1, trial_gpus=0.5)))
+        sampled(previous, disturbed(stream, tmp_path, deadly), ray_scorer(pool))
     assert len(list(tmp_path.iterdir())) == (2 if "exited" in error else 1)
