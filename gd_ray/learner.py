@@ -38,6 +38,8 @@ class StageLog:
     images: dict[str, int] = field(default_factory=dict)
     recorded: dict[str, float] = field(default_factory=dict)
     """Numbers that a learner finds and results should keep, such as 'gamma'."""
+    teacher: Classifier | None = None
+    """C of this stage, where one is trained: its confidence is counted beside that of M."""
 
     def add(self, step: str, started: float, images: int) -> None:
         """Record a step that began at `started` and ends now."""

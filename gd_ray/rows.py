@@ -127,9 +127,15 @@ def _stacked(parts: Iterable[tuple[int, NDArray[Any]]]) -> NDArray[Any]:
     return np.concatenate([np.insert(rows, 0, stage, axis=1) for stage, rows in parts])
 
 
-def confidences_table(spec: TrialSpec, stages: Sequence[StageResult]) -> pa.Table:
-    """Return (stage, outcome, bin of log odds, count, sum of confidences), without zero counts."""
-    rows = _stacked((stage.stage, stage.confidences) for stage in stages if stage.confidences is not None)
+def confidences_table(spec: TrialSpec, stages: Sequence[StageResult], of: str = "confidences") -> pa.Table | None:
+    """Return (stage, outcome, bin of log odds, count, sum of confidences), without zero counts; None for no stage.
+
+    `of` names the field of a stage: "confidences" of its model, or "teacher_confidences".
+    """
+    counted = [(stage.stage, getattr(stage, of)) for stage in stages if getattr(stage, of) is not None]
+    if not counted:
+        return None
+    rows = _stacked(counted)
     numbers, outcomes, bins, counts = rows[:, :4].T.astype(np.int64)
     names = pa.array(np.array(OUTCOMES)[outcomes], pa.string())
     columns = {"bin": bins.astype(np.int32), "count": counts, "confidence": rows[:, 4]}

@@ -4,6 +4,7 @@
     stages/ID.parquet        a row per (stage, task): hits and totals, sizes, seconds and images of each step, losses
     confusions/ID.parquet    (stage, true class, predicted class, count), and head_count where the head does not predict
     confidences/ID.parquet   (stage, outcome, bin of log odds, count, sum of confidences): see gd_ray.counts
+    teacher_confidences/ID.parquet   the same of the teachers C of stages 2 and later
     samples/ID.parquet       the sampled external images: stage, position, class, score and its kind, source
     KIND/packed-*.parquet    the same rows of many finished trials, written by `pack`
     models/ID-STAGE.*        kept models (gd_ray.kept_models): here and not in the storage, whose checkpoints end with
@@ -64,8 +65,9 @@ def write_stages(results: str, spec: TrialSpec, stages: Sequence[StageResult]) -
     with storage_errors(f"results of trial {spec.trial_id} cannot be written to {results!r}"):
         write_table(results, "stages", spec.trial_id, stages_table(spec, stages))
         write_table(results, "confusions", spec.trial_id, confusions_table(spec, stages))
-        if any(stage.confidences is not None for stage in stages):
-            write_table(results, "confidences", spec.trial_id, confidences_table(spec, stages))
+        for kind in ("confidences", "teacher_confidences"):
+            if (table := confidences_table(spec, stages, of=kind)) is not None:
+                write_table(results, kind, spec.trial_id, table)
         write_table(results, "samples", spec.trial_id, samples_table(spec, stages))
 
 

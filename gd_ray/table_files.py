@@ -17,7 +17,7 @@ from pyarrow import fs
 from gd_ray.errors import UserError, unknown_name
 from gd_ray.storage import delete_file, filesystem_of, join, list_files, open_atomic, read_bytes, storage_errors
 
-KINDS = ("trials", "stages", "confusions", "confidences", "samples")
+KINDS = ("trials", "stages", "confusions", "confidences", "teacher_confidences", "samples")
 Filters = Sequence[tuple[str, str, Any]]
 """Conditions as pyarrow takes them, such as [("method", "=", "gd"), ("seed", "in", [0, 1])]; all must hold."""
 

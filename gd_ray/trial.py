@@ -6,6 +6,7 @@ from time import perf_counter
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from gd_ray.arithmetic import set_arithmetic
 from gd_ray.checkpoint import Checkpoint
@@ -150,6 +151,7 @@ def _result(
     """Test the model of a stage on all tasks seen so far, and its confidence on the later ones too."""
     started, tested = perf_counter(), int((data.test_labels >= 0).sum())
     counts = evaluate(model, data.test, data.test_labels, data.statistics, stage.task_sizes)
+    teacher_confidences = _teacher_confidences(data, stage)
     stage.log.add("evaluate", started, tested)
     stage.progress(stage.number, "evaluate", tested, tested)
     head, samples = counts.head_confusion, NO_SAMPLE
@@ -173,8 +175,19 @@ def _result(
         top5_hits=counts.top5_hits,
         nll=counts.nll,
         confidences=counts.confidences,
+        teacher_confidences=teacher_confidences,
         recorded=model_sizes(model, stage.num_prev, data.side) | stage.log.recorded,
     )
+
+
+def _teacher_confidences(data: ClassIncrementalData, stage: Stage) -> NDArray[np.float64] | None:
+    """Count C's confidence on its own task, and on all other classes as unseen ones. That of C_1 is M_1's."""
+    if stage.log.teacher is None or stage.number == 1:
+        return None
+    own = data.test_labels - stage.num_prev
+    others = (own < 0) | (own >= stage.num_new)
+    labels = np.where(data.test_labels < 0, -1, np.where(others, stage.num_new, own))
+    return evaluate(stage.log.teacher, data.test, labels, data.statistics, (stage.num_new,)).confidences
 
 
 def _numbered_confusion(counts: IntArray, order: IntArray) -> IntArray:

@@ -45,6 +45,8 @@ class StageResult:
     """Sums of the head's negative log likelihood of the true class, task by task."""
     confidences: NDArray[np.float64] | None = None
     """The head's confidence, of classes not yet seen too: see `gd_ray.counts.Counts`."""
+    teacher_confidences: NDArray[np.float64] | None = None
+    """The same of the stage's teacher C, where one is trained: only the classes of its own task count as seen."""
     recorded: dict[str, float] = field(default_factory=dict)
     """Sizes of the model, and numbers that a learner records, such as WA's 'gamma'."""
 

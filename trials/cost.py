@@ -78,8 +78,9 @@ def _stage_cost(spec: TrialSpec, stage: int, data: Sizes) -> list[StepCost]:
         costs.append(StepCost(stage, step.name, step.images_looked_at(spec), step.passes, trains))
     # Of classes seen, both are tested: the head, and what the model predicts by if that is something else.
     both = (num_prev + num_new) / spec.num_classes if learner and learner.kind.has_own_scores() else 0
+    teacher = int(stage > 1 and any(step.name == "teacher" for step in steps))
     test_images = spec.num_classes * (spec.test_per_class or data.test_per_class)
-    return [*costs, StepCost(stage, "evaluate", test_images, 1 + both)]
+    return [*costs, StepCost(stage, "evaluate", test_images, 1 + both + teacher)]
 
 
 @cache

@@ -28,6 +28,7 @@ def train_teacher(stage: Stage, network: Classifier) -> Classifier:
 
     loss = ReferenceLoss(terms, precision=stage.spec.precision)
     stage.fit(teacher_step(stage.spec, stage.sizes), network, loss, indices)
+    stage.log.teacher = network
     return network
 
 

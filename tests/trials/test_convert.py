@@ -80,7 +80,7 @@ def test_finished_trials_have_their_values_under_new_ids(former):
     assert not {"method", "loss_model_ensemble", "images_score", "mean_confidence"} & set(stages)
     samples = read_rows(new, "samples", [specs["old-0"].trial_id])[0].to_pandas()
     assert samples["score_kind"].tolist() == ["probability", "none"]
-    assert all(len(list(Path(new, kind).iterdir())) == 1 for kind in KINDS if kind != "confidences")
+    assert all(len(list(Path(new, kind).iterdir())) == 1 for kind in KINDS if "confidences" not in kind)
     assert len(pd.read_parquet(Path(new, "trials"))) == 2
 
 
