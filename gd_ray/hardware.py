@@ -12,6 +12,7 @@ import torch
 
 from gd_ray.arithmetic import compiles_batches, is_deterministic
 from gd_ray.errors import UserError
+from gd_ray.malloc import release_freed_memory
 
 
 def granted_device() -> str:
@@ -99,6 +100,17 @@ def driver_version() -> str | None:
         output = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True).stdout
         return output.split("\n")[0].strip() or None
     return None
+
+
+def restart_peak_memory(device: torch.device | str) -> None:
+    """Let `peak_memory` count from now on: a process may have run other trials before."""
+    if torch.device(device).type == "cuda":
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats(device)
+        return
+    release_freed_memory()
+    with suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")  # of Linux: resets VmHWM
 
 
 def peak_memory(device: torch.device | str) -> int | None:

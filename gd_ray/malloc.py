@@ -1,4 +1,4 @@
-"""One setting of the C library that a network on a CPU needs."""
+"""What a network on a CPU needs of the C library: to keep freed memory while it learns, and to return it after."""
 
 import ctypes
 import sys
@@ -20,3 +20,14 @@ def keep_freed_memory() -> None:
         mallopt(_M_MMAP_MAX, 0)
         mallopt(_M_TRIM_THRESHOLD, 2**31 - 1)
         mallopt(_M_TOP_PAD, 64 * 2**20)
+
+
+def release_freed_memory() -> None:
+    """Return freed memory to the system.
+
+    A process that runs many trials has a thread for each, and malloc may give every thread memory of its own: what it
+    keeps would grow from trial to trial.
+    """
+    malloc_trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if malloc_trim is not None:
+        malloc_trim(0)

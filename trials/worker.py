@@ -87,13 +87,14 @@ def _run(
     import torch
 
     from gd_ray.checkpoint import Checkpoint
-    from gd_ray.hardware import describe, granted_device, peak_memory
+    from gd_ray.hardware import describe, granted_device, peak_memory, restart_peak_memory
     from gd_ray.trial import run_trial
     from gd_ray.wild.ray_scoring import ray_scorer
     from gd_ray.wild.scoring import score_in_process
 
     torch.set_num_threads(threads)
     device, spec = granted_device(), job.spec
+    restart_peak_memory(device)
     data = job.locations.load_data(spec.dataset, spec.train_per_class, spec.test_per_class)
     stream = job.locations.open_stream(spec.stream) if spec.method.external else None
     for path in (job.first_model, job.checkpoint):
