@@ -101,6 +101,19 @@ def settings(results: Results) -> list[Setting]:
     return sorted(found, key=lambda setting: -len(setting.trials))
 
 
+def by_coreset_size(found: list[Setting]) -> list[tuple[list[int], pd.DataFrame]]:
+    """Return trials that differ in the size of the coreset, and in nothing else that a setting is made of.
+
+    With the trials come the numbers of their settings, from 1. They have one data set and one task size.
+    """
+    if not found:
+        return []
+    trials = pd.concat([setting.trials.assign(setting=k) for k, setting in enumerate(found, start=1)])
+    same = [*(name for name in COMMON if name != "coreset_size"), "dataset", "task_size"]
+    groups = [part for _, part in trials.groupby(same, observed=True, dropna=False)]
+    return [(sorted(part["setting"].unique()), part) for part in groups if part["coreset_size"].nunique() > 1]
+
+
 def mixed_note(found: list[Setting]) -> str | None:
     """Return the note for results of more than one setting."""
     if len(found) < 2:

@@ -1,6 +1,6 @@
-"""The table 'Other conventions': what others mean by accuracy and forgetting, calibration, and memory in images."""
+"""Tables beside the paper's: accuracy and forgetting as others mean them, what methods record, accuracy and memory."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -8,8 +8,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from analysis import measures
-from analysis.aggregate import COMMON, Setting, ordered, summarize, task_text
-from analysis.formats import Cell, Grid, mean_sd
+from analysis.aggregate import Setting, by_coreset_size, ordered, summarize, task_text
+from analysis.formats import Cell, Grid, frame_grid, mean_sd
 from analysis.published import dataset_title
 from analysis.results import Results
 from gd_ray.counts import OUTCOMES
@@ -34,6 +34,8 @@ TITLES = {
 """Columns of the table, and what summarizes a trial."""
 _SUMS = ("head_hits", "task_aware_hits", "top5_hits", "nll")
 _SIZES = ("labelled_size", "coreset_size", "recorded_model_in_images")
+_ROOM = ("recorded_parameters", "recorded_model_in_images")
+"""Recorded values that 'memory' summarizes."""
 _STORED = ("stage", "task", "hits", "total", "classes_of_task", *_SUMS, *_SIZES)
 NOTE = (
     "In %, except NLL (nats) and memory. Last, old and new are of the last model. Task-aware accuracy (the class among "
@@ -43,6 +45,11 @@ NOTE = (
     "from those of classes still to be learned by the head's confidence, averaged over stages 2 to the last but one. "
     "Memory is the images kept and the model's room at four bytes a parameter, in uncompressed images. A cell is empty "
     "where a seed lacks what it needs."
+)
+RECORDED_NOTE = (
+    "Mean ± standard deviation over seeds, after each stage. Gamma is what WA multiplies the head's new rows by; bias "
+    "scale and offset are what BiC multiplies the logits of new classes by and adds to them. Head norm and head bias "
+    "are means over the head's rows of old and of new classes, after such a correction."
 )
 
 
@@ -146,22 +153,44 @@ def other_conventions(results: Results, setting: Setting) -> list[Grid]:
     return grids
 
 
+def recorded_grids(results: Results, setting: Setting) -> list[Grid]:
+    """Return what methods record of their stages, for each data set and task size: a row for each value and method."""
+    trials = setting.trials.astype({"trial_id": str})
+    stages = results.rows("stages", trials["trial_id"].tolist())
+    names = [name for name in sorted(stages.filter(like="recorded_").dropna(axis=1, how="all")) if name not in _ROOM]
+    if not names:
+        return []
+    stages = stages.drop_duplicates(["trial_id", "stage"]).astype({"trial_id": str})
+    rows = stages[["trial_id", "stage", *names]].merge(trials, on="trial_id")
+    grids = []
+    for (dataset, size), part in rows.groupby(["dataset", "task_size"], observed=True):
+        values = part.melt(["method", "stage"], names).dropna().groupby(["variable", "method", "stage"], observed=True)
+        cells = values["value"].agg(["mean", "std"]).apply(_recorded_cell, axis=1).unstack("stage")
+        titles = dict(zip(part["method"], part["method_title"], strict=True))
+        keys = [(name, method) for name in names for method in ordered(titles) if (name, method) in cells.index]
+        shown = cells.loc[keys].rename(columns="stage {}".format)
+        shown.insert(0, "method", [titles[method] for _, method in keys])
+        shown.insert(1, "value", [name.removeprefix("recorded_").replace("_", " ") for name, _ in keys])
+        place = f"{dataset_title(str(dataset))}, {task_text(part, int(str(size)))}"
+        grids.append(frame_grid(shown, f"Recorded by the methods ({place})"))
+    return grids
+
+
+def _recorded_cell(row: "pd.Series[float]") -> Cell:
+    return Cell(mean_sd(row["mean"], row["std"], ".2f"), float(row["mean"]))
+
+
 def memory_grids(results: Results, found: list[Setting]) -> list[Grid]:
     """Return ACC against memory, where settings differ in nothing but the size of the coreset."""
-    trials = pd.concat([setting.trials for setting in found]) if found else pd.DataFrame({"coreset_size": []})
-    same = [*(name for name in COMMON if name != "coreset_size"), "dataset", "task_size"]
     grids = []
-    for _, part in trials.groupby(same, observed=True, dropna=False) if trials["coreset_size"].nunique() > 1 else ():
-        if part["coreset_size"].nunique() > 1:
-            model = trial_measures(results, part)["model"].max()
-            more = "" if pd.isna(model) else f" + {model:,.0f}"
-            columns = {size: f"{size:,}{more}" for size in sorted(part["coreset_size"].unique())}
-            cells = summarize(part, ["method", "coreset_size"], ["acc"])
-            place = f"{dataset_title(str(part['dataset'].iloc[0]))}, {task_text(part, int(part['task_size'].iloc[0]))}"
-            title = (
-                f"ACC against memory ({place}), in %: images of the coreset{' + the model in images' if more else ''}"
-            )
-            grids.append(_grid(title, part, cells, "coreset_size", columns))
+    for _, part in by_coreset_size(found):
+        model = trial_measures(results, part)["model"].max()
+        more = "" if pd.isna(model) else f" + {model:,.0f}"
+        columns = {size: f"{size:,}{more}" for size in sorted(part["coreset_size"].unique())}
+        cells = summarize(part, ["method", "coreset_size"], ["acc"])
+        place = f"{dataset_title(str(part['dataset'].iloc[0]))}, {task_text(part, int(part['task_size'].iloc[0]))}"
+        title = f"ACC against memory ({place}), in %: images of the coreset{' + the model in images' if more else ''}"
+        grids.append(_grid(title, part, cells, "coreset_size", columns))
     return grids
 
 
@@ -189,8 +218,16 @@ def convention_parts(results: Results, found: list[Setting]) -> list[dict[str, A
     """Return the parts of the report: a heading, notes and grids each."""
     parts = []
     for k, setting in enumerate(found, start=1):
-        heading = "Other conventions" + (f", setting {k}" if len(found) > 1 else "")
-        parts.append({"heading": heading, "notes": [NOTE], "grids": other_conventions(results, setting)})
-    if grids := memory_grids(results, found):
-        parts.append({"heading": "Accuracy against memory", "notes": [], "grids": grids})
-    return parts
+        suffix = f", setting {k}" if len(found) > 1 else ""
+        recorded = recorded_grids(results, setting)
+        parts += [
+            report_part(f"Other conventions{suffix}", other_conventions(results, setting), [NOTE]),
+            report_part(f"Recorded by the methods{suffix}", recorded, [RECORDED_NOTE], folded=True),
+        ]
+    parts.append(report_part("Accuracy against memory", memory_grids(results, found)))
+    return [part for part in parts if part["grids"]]
+
+
+def report_part(heading: str, grids: list[Grid], notes: Sequence[str] = (), *, folded: bool = False) -> dict[str, Any]:
+    """Return a part of the report's results."""
+    return {"heading": heading, "grids": grids, "notes": notes, "folded": folded}

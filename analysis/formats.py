@@ -101,9 +101,9 @@ def number(value: float, form: str = ".1f") -> str:
     return text if re.search("[1-9]", text) else text.replace("−", "+" if "+" in form else "")
 
 
-def mean_sd(mean: float, sd: float) -> str:
+def mean_sd(mean: float, sd: float, form: str = ".1f") -> str:
     """Format a mean and its standard deviation, which a single value does not have."""
-    return number(mean) if pd.isna(sd) else f"{number(mean)} ± {sd:.1f}"
+    return number(mean, form) if pd.isna(sd) else f"{number(mean, form)} ± {sd:{form}}"
 
 
 def signed(value: float, digits: int) -> str:

@@ -1,10 +1,12 @@
 """Figures that compare methods and settings over all their seeds."""
 
 import re
+from dataclasses import replace
 
 import pandas as pd
 
-from analysis.aggregate import at_main_size, ordered, task_text, uses_external
+from analysis.aggregate import Setting, at_main_size, by_coreset_size, ordered, task_text, uses_external
+from analysis.conventions_table import trial_measures
 from analysis.figures import style
 from analysis.figures.style import ReportFigure, label_of, line_style
 from analysis.published import BEST_OOD_RATIO, dataset_title
@@ -27,6 +29,10 @@ _OOD_RATIO = (
 _DISTANCES = (
     *("stream", "distance", "hierarchical distance", "How near the stream is to the learned classes"),
     "At larger distances the classes of the stream are less like those learned. Look for ACC falling and FGT rising.",
+)
+_MEMORY = (
+    *("coreset_size", "memory", "memory in images", "Accuracy against memory"),
+    "Memory is {}. Look for methods that are as good with less of it.",
 )
 """Of a field that is varied: its name, and the file, axis, title and last words of its figure."""
 
@@ -131,6 +137,29 @@ def by_distance(trials: pd.DataFrame, dataset: str, convention: str) -> ReportFi
     rows = trials[uses_external(trials)]
     distance = rows["stream"].astype(str).str.extract(_DISTANCE, expand=False).astype(float)
     return _sweep(rows.assign(x=distance).dropna(subset="x"), _DISTANCES, dataset, convention)
+
+
+def by_memory(results: Results, found: list[Setting]) -> list[ReportFigure]:
+    """Draw ACC and FGT against the images and models that are kept, where the size of the coreset varies."""
+    figures = []
+    for numbers, part in by_coreset_size(found):
+        measured = trial_measures(results, part)
+        known = measured["memory"].notna().all()
+        counted = "the images kept and the model's room in uncompressed images" if known else "the size of the coreset"
+        rows = measured.assign(x=measured["memory" if known else "coreset_size"].astype(float).round())
+        sweep = (*_MEMORY[:-1], _MEMORY[-1].format(counted))
+        dataset, convention = str(part["dataset"].iloc[0]), str(part["convention"].iloc[0])
+        figure = _sweep(rows, sweep, dataset, convention)
+        if figure is not None:
+            for axes in figure.figure.axes:
+                ticks = axes.get_xticks()
+                axes.set_xscale("log")
+                axes.set_xticks(ticks, [f"{tick:,.0f}" for tick in ticks])
+                axes.minorticks_off()
+            settings = ", ".join(map(str, numbers))
+            name = f"settings{'-'.join(map(str, numbers))}-{figure.name}"
+            figures.append(replace(figure, name=name, caption=f"Settings {settings}: {figure.caption}"))
+    return figures
 
 
 def _main_others(rows: pd.DataFrame, swept: str) -> pd.DataFrame:

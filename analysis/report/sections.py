@@ -9,7 +9,7 @@ import pandas as pd
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from analysis.aggregate import Setting, mixed_note, ordered, uses_external
-from analysis.conventions_table import convention_parts
+from analysis.conventions_table import convention_parts, report_part
 from analysis.formats import Cell, Grid, frame_grid, grids, interval, number_cell
 from analysis.published import dataset_title
 from analysis.report.findings import findings
@@ -109,7 +109,7 @@ def _tables(found: list[Setting], tables: list[Table]) -> list[dict[str, Any]]:
         if own:
             heading = f"Setting {k}: {setting.label}" if len(found) > 1 else ""
             notes = [note for table in own for note in table.notes]
-            parts.append({"heading": heading, "notes": notes, "grids": [g for table in own for g in grids(table)]})
+            parts.append(report_part(heading, [grid for table in own for grid in grids(table)], notes))
     return parts
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from analysis.aggregate import Setting, settings
 from analysis.figures import all_figures
+from analysis.figures.comparison import by_memory
 from analysis.figures.style import ReportFigure, panels, render
 from analysis.formats import grids, markdown, to_csv, to_latex, to_markdown
 from analysis.report.sections import render_page
@@ -61,13 +62,14 @@ def _figures(results: Results, found: list[Setting], find_stream: FindStream) ->
     """Return every figure of every setting by the name of its file; of several settings each figure names its own."""
     if len(found) == 1:
         return {figure.name: figure for figure in all_figures(results, found[0], find_stream)}
-    return {
+    own = {
         f"setting{k}-{figure.name}": replace(
             figure, title=f"{figure.title} (setting {k})", caption=f"Setting {k}: {setting.label}. {figure.caption}"
         )
         for k, setting in enumerate(found, start=1)
         for figure in all_figures(results, setting, find_stream)
     }
+    return own | {figure.name: figure for figure in by_memory(results, found)}
 
 
 def _target(address: str, out: str | None) -> Path:

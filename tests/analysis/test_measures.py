@@ -1,6 +1,7 @@
 """Every measure of 'Other conventions' against a plain loop, and its place in the report."""
 
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -13,12 +14,15 @@ from scipy.stats import mannwhitneyu
 import analysis
 from analysis import measures, report
 from analysis.aggregate import settings
-from analysis.conventions_table import TITLES, convention_parts, trial_measures
+from analysis.conventions_table import TITLES, convention_parts, recorded_grids, trial_measures
 from analysis.figures.calibration import calibration_figures
+from analysis.figures.comparison import by_memory
 from gd_ray.counts import EDGES, confidence_histogram
+from gd_ray.fingerprint import Fingerprints
 from gd_ray.store import write_stages, write_trial
 from gd_ray.trial import run_trial
-from tests.helpers.made import select
+from gd_ray.trial_result import TrialResult
+from tests.helpers.made import made_spec, made_stage, select
 from tests.helpers.tiny import tiny_spec
 
 
@@ -156,16 +160,29 @@ def test_the_report_shows_them(trials, folder):
     found = settings(results)
     parts = convention_parts(results, found)
     assert [part["heading"] for part in parts] == [
-        *("Other conventions, setting 1", "Other conventions, setting 2", "Accuracy against memory")
+        *("Other conventions, setting 1", "Recorded by the methods, setting 1"),
+        *("Other conventions, setting 2", "Recorded by the methods, setting 2", "Accuracy against memory"),
     ]
     (grid,) = parts[0]["grids"]
     assert grid.title == "Other conventions (Glyphs, task size 2 after a first of 3)"
     assert grid.header == ("method", *TITLES.values())
     assert [row[0].text for row in grid.rows] == ["Oracle", "Baseline", "iCaRL"]
-    (memory,) = parts[2]["grids"]
+    (recorded,) = parts[1]["grids"]
+    assert recorded.header == ("method", "value", "stage 1", "stage 2", "stage 3")
+    norms = [stage.recorded["head norm new"] for stage in trials[1].stages]
+    assert ["Baseline", "head norm new", *(f"{norm:.2f}" for norm in norms)] in [
+        [c.text for c in r] for r in recorded.rows
+    ]
+    (memory,) = parts[-1]["grids"]
     room = round(4 * trials[0].stages[-1].recorded["parameters"] / 3072)
     assert memory.header == ("method", f"7 + {room}", f"14 + {room}")
     assert [cell.text for cell in memory.rows[1]] == ["Baseline", *(f"{100 * trials[k].acc:.1f}" for k in (1, 3))]
+    (against_memory,) = by_memory(results, found)
+    (line, _) = against_memory.figure.axes[0].lines[:2]  # Oracle and iCaRL have one size only
+    np.testing.assert_allclose(line.get_xdata().astype(float), [7 + room, 14 + room])
+    assert list(line.get_ydata()) == pytest.approx([100 * trials[k].acc for k in (1, 3)])
+    assert against_memory.name == "settings1-2-memory-glyphs"
+    assert "Memory is the images kept and the model's room" in against_memory.caption
     figures = calibration_figures(results, found[0].trials, "glyphs")
     assert [figure.name for figure in figures] == ["reliability-glyphs", "confidence-glyphs"]
     panels = [axes for axes in figures[1].figure.axes if axes.get_visible()]
@@ -177,7 +194,26 @@ def test_the_report_shows_them(trials, folder):
     assert list(unseen.get_xdata()) == [1, 2]  # after the last stage none are left
     text = report.write_report(folder)[0].read_text()
     assert "Other conventions, setting 2" in text
+    assert 'id="settings1-2-memory-glyphs"' in text
     assert "Confidence on classes seen and on classes still to be learned" in text
+
+
+def test_what_methods_record_is_averaged_over_seeds_and_left_empty_where_it_is_not_recorded(tmp_path):
+    for method, seed in product(("baseline", "wa", "bic"), range(2)):
+        spec = made_spec(method, seed)
+        own = {"wa": {"gamma": 0.5 + seed / 10}, "bic": {"bias scale": 0.75, "bias offset": -0.001}}.get(method, {})
+        stages = [replace(made_stage(spec, s, lambda *_: 60), recorded=own if s > 1 else {}) for s in (1, 2)]
+        write_stages(str(tmp_path), spec, stages)
+        write_trial(str(tmp_path), TrialResult(spec, tuple(stages), Fingerprints()), device="cpu", threads=1)
+    results = analysis.load(str(tmp_path))
+    (grid,) = recorded_grids(results, settings(results)[0])
+    assert grid.header == ("method", "value", "stage 2")
+    assert [[cell.text for cell in row] for row in grid.rows] == [
+        ["BiC", "bias offset", "0.00 ± 0.00"],
+        ["BiC", "bias scale", "0.75 ± 0.00"],
+        ["WA", "gamma", "0.55 ± 0.07"],
+    ]
+    assert by_memory(results, settings(results)) == []
 
 
 def test_results_without_these_counts_still_load():
@@ -187,3 +223,4 @@ def test_results_without_these_counts_still_load():
         assert shown[["with_first", "forgetting", "backward"]].notna().all(axis=None)
         assert shown[["ece", "auroc", "nll", "top5_hits", "memory"]].isna().all(axis=None)
         assert calibration_figures(results, setting.trials, "cifar100") == []
+        assert recorded_grids(results, setting) == []
