@@ -1,12 +1,13 @@
 """Which trials may be averaged (equal in all but method, data set, task size and seed), and their means."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
 
 from analysis.frames import DEFAULTS, METHOD, SPEC
+from analysis.published import dataset_title
 from analysis.results import Results
 from gd_ray.methods import METHODS
 from gd_ray.naming import counted
@@ -34,6 +35,12 @@ class Setting:
     variants: pd.DataFrame
     """All trials of the setting, with every stream, window and OOD ratio."""
     notes: tuple[str, ...]
+    number: int | None = None
+    """Its number if there are several settings."""
+
+    @property
+    def suffix(self) -> str:
+        return f", setting {self.number}" if self.number else ""
 
     def is_papers(self, trials: pd.DataFrame) -> bool:
         """Return whether trials of this setting may be compared with the printed numbers."""
@@ -76,12 +83,17 @@ def task_text(trials: pd.DataFrame, size: int) -> str:
     return f"task size {size} after a first of {first}" if first else f"task size {size}"
 
 
-def at_main_size(trials: pd.DataFrame) -> tuple[int, pd.DataFrame]:
-    """Return the task size that most methods have, 10 among equals as in the paper's ablations, and its trials."""
+def place(trials: pd.DataFrame) -> str:
+    """Name the data set and the tasks of trials that have one of each."""
+    first = trials.iloc[0]
+    return f"{dataset_title(first['dataset'])}, {task_text(trials, first['task_size'])}"
+
+
+def at_main_size(trials: pd.DataFrame) -> pd.DataFrame:
+    """Return the trials of the task size that most methods have; among equals of 10, as in the paper's ablations."""
     counts = trials.groupby("task_size", observed=True)["method"].nunique()
     sizes = counts.index[counts == counts.max()]
-    size = 10 if 10 in sizes else int(sizes[0])
-    return size, trials[trials["task_size"] == size]
+    return trials[trials["task_size"] == (10 if 10 in sizes else sizes[0])]
 
 
 def uses_external(trials: pd.DataFrame) -> "pd.Series[bool]":
@@ -97,32 +109,33 @@ def settings(results: Results) -> list[Setting]:
     validation = (trials["dataset"] == VALIDATION[0]) & (trials["seed"] == VALIDATION[1])
     groups = trials.groupby([*COMMON, validation.rename("validation")], observed=True, dropna=False, sort=False)
     varying = [name for name in COMMON if trials[name].nunique(dropna=False) > 1]
-    found = [_setting(group, varying, bool(validation[group.index[0]])) for _, group in groups]
-    return sorted(found, key=lambda setting: -len(setting.trials))
+    parts = [_setting(group, varying, bool(validation[group.index[0]])) for _, group in groups]
+    parts.sort(key=lambda setting: -len(setting.trials))
+    return [replace(part, number=k) for k, part in enumerate(parts, start=1)] if len(parts) > 1 else parts
 
 
-def by_coreset_size(found: list[Setting]) -> list[tuple[list[int], pd.DataFrame]]:
-    """Return trials that differ in the size of the coreset, and in nothing else that a setting is made of.
+def by_coreset_size(settings: list[Setting]) -> list[pd.DataFrame]:
+    """Return trials of one data set and task size that differ in the size of the coreset, and in no other setting.
 
-    With the trials come the numbers of their settings, from 1. They have one data set and one task size.
+    The column `setting` is the number of their setting.
     """
-    if not found:
+    if len(settings) < 2:
         return []
-    trials = pd.concat([setting.trials.assign(setting=k) for k, setting in enumerate(found, start=1)])
+    trials = pd.concat([setting.trials.assign(setting=setting.number) for setting in settings])
     same = [*(name for name in COMMON if name != "coreset_size"), "dataset", "task_size"]
     groups = [part for _, part in trials.groupby(same, observed=True, dropna=False)]
-    return [(sorted(part["setting"].unique()), part) for part in groups if part["coreset_size"].nunique() > 1]
+    return [part for part in groups if part["coreset_size"].nunique() > 1]
 
 
-def mixed_note(found: list[Setting]) -> str | None:
+def mixed_note(settings: list[Setting]) -> str | None:
     """Return the note for results of more than one setting."""
-    if len(found) < 2:
+    if len(settings) < 2:
         return None
-    varying = [name for name in COMMON if pd.concat([s.variants[name] for s in found]).nunique(dropna=False) > 1]
-    if any(_VALIDATION in s.label for s in found):
+    varying = [name for name in COMMON if pd.concat([s.variants[name] for s in settings]).nunique(dropna=False) > 1]
+    if any(_VALIDATION in s.label for s in settings):
         varying.append("whether they are reported or for validation")
     return (
-        f"The trials differ in {', '.join(varying)} and cannot be averaged: each of the {len(found)} settings has "
+        f"The trials differ in {', '.join(varying)} and cannot be averaged: each of the {len(settings)} settings has "
         f"tables and figures of its own."
     )
 

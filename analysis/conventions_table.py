@@ -8,9 +8,9 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from analysis import measures
-from analysis.aggregate import Setting, by_coreset_size, ordered, summarize, task_text
+from analysis.aggregate import Setting, by_coreset_size, ordered, place, summarize
+from analysis.curves import by_task_sizes, matrices
 from analysis.formats import Cell, Grid, frame_grid, mean_sd
-from analysis.published import dataset_title
 from analysis.results import Results
 from gd_ray.counts import OUTCOMES
 
@@ -41,10 +41,10 @@ NOTE = (
     "In %, except NLL (nats) and memory. Last, old and new are of the last model. Task-aware accuracy (the class among "
     "those of its task), top-5 accuracy, NLL and ECE (15 ranges) are averaged over stages 2 to the last, as ACC is. "
     "Forgetting by the best earlier accuracy and backward transfer are means over tasks. Intransigence is what a task "
-    "just learned lacks to Oracle's accuracy on it, seed by seed. AUROC and FPR95 tell test images of classes seen "
-    "from those of classes still to be learned by the head's confidence, averaged over stages 2 to the last but one. "
-    "Memory is the images kept and the model's room at four bytes a parameter, in uncompressed images. A cell is empty "
-    "where a seed lacks what it needs."
+    "just learned lacks to Oracle's accuracy on it, seed by seed. AUROC and FPR95 measure how well the head's "
+    "confidence separates test images of classes seen from those of classes still to be learned, averaged over stages "
+    "2 to the last but one. Memory is the images kept and the model's room at four bytes a parameter, in uncompressed "
+    "images. A cell is empty where a seed lacks what it needs."
 )
 RECORDED_NOTE = (
     "Mean ± standard deviation over seeds, after each stage. Gamma is what WA multiplies the head's new rows by; bias "
@@ -60,13 +60,9 @@ def trial_measures(results: Results, trials: pd.DataFrame) -> pd.DataFrame:
     if stages.empty:
         return trials.assign(**dict.fromkeys(TITLES, np.nan))
     stages = stages.sort_values(["trial_id", "stage", "task"]).astype({"trial_id": str})
-    last = stages[stages["stage"] == stages.groupby("trial_id")["stage"].transform("max")]
-    sizes = last.groupby("trial_id")["classes_of_task"].agg(tuple)
-    parts = [
-        _of_equal_tasks(stages[stages["trial_id"].isin(part.index)], tasks) for tasks, part in sizes.groupby(sizes)
-    ]
+    parts = [_of_equal_tasks(part, sizes) for sizes, part in by_task_sizes(stages)]
     frame = pd.concat(parts).join(_calibration(results.rows("confidences", ids)))
-    memory = last.drop_duplicates("trial_id").set_index("trial_id")
+    memory = stages.drop_duplicates("trial_id", keep="last").set_index("trial_id")
     frame["model"] = memory.get("recorded_model_in_images", np.nan)
     replayed = set(trials.loc[trials["method_replay_all"].fillna(False).astype(bool), "trial_id"].astype(str))
     kept = memory["coreset_size"].where(~memory.index.isin(replayed), memory["labelled_size"])
@@ -76,15 +72,7 @@ def trial_measures(results: Results, trials: pd.DataFrame) -> pd.DataFrame:
 
 
 def _of_equal_tasks(stages: pd.DataFrame, sizes: tuple[int, ...]) -> pd.DataFrame:
-    codes, ids = pd.factorize(stages["trial_id"])
-
-    def matrices(column: str) -> NDArray[np.float64]:
-        values = np.full((len(ids), len(sizes), len(sizes)), np.nan)
-        if column in stages:
-            values[codes, stages["stage"] - 1, stages["task"] - 1] = stages[column].astype(float) / stages["total"]
-        return values
-
-    accuracy = matrices("hits")
+    ids, accuracy = matrices(stages, "hits")
     seen = measures.seen_accuracy(accuracy, sizes)
     columns: dict[str, Any] = {
         "with_first": seen.mean(axis=1),
@@ -97,7 +85,7 @@ def _of_equal_tasks(stages: pd.DataFrame, sizes: tuple[int, ...]) -> pd.DataFram
     }
     later = np.tril(np.ones((len(sizes), len(sizes)), bool))
     for name in _SUMS:
-        values = matrices(name)
+        _, values = matrices(stages, name)
         known = np.isfinite(values[:, later]).all(axis=1)
         columns[name] = np.where(known, measures.seen_accuracy(values, sizes)[:, 1:].mean(axis=1), np.nan)
     return pd.DataFrame(columns, index=ids)
@@ -114,19 +102,19 @@ def histograms(rows: pd.DataFrame) -> tuple[NDArray[np.float64], NDArray[np.floa
 
 
 def _calibration(rows: pd.DataFrame) -> pd.DataFrame:
-    found = {}
+    of_trials = {}
     if len(rows):
         for trial, part in rows.groupby("trial_id", observed=True):
             counts, sums = histograms(part)
             right, wrong, unseen = np.moveaxis(counts[1:], 1, 0)
             seen = right + wrong
             inner = range(len(seen) - 1)  # after the last stage there is no unseen class
-            found[str(trial)] = {
+            of_trials[str(trial)] = {
                 "ece": _mean(measures.calibration_error(right, wrong, sums[1:, :2].sum(axis=1))),
                 "auroc": _mean([float(measures.auroc(seen[s], unseen[s])) for s in inner]),
                 "fpr95": _mean([measures.fpr95(seen[s], unseen[s]) for s in inner]),
             }
-    return pd.DataFrame.from_dict(found, orient="index", columns=["ece", "auroc", "fpr95"])
+    return pd.DataFrame.from_dict(of_trials, orient="index", columns=["ece", "auroc", "fpr95"])
 
 
 def _mean(values: Iterable[float]) -> float:
@@ -145,11 +133,10 @@ def other_conventions(results: Results, setting: Setting) -> list[Grid]:
     """Return a grid for each data set and task size of a setting; columns that no trial has are left out."""
     frame = trial_measures(results, setting.trials)
     grids = []
-    for (dataset, size), trials in frame.groupby(["dataset", "task_size"], observed=True):
+    for _, trials in frame.groupby(["dataset", "task_size"], observed=True):
         shown = {name: title for name, title in TITLES.items() if trials[name].notna().any()}
         cells = summarize(trials, ["method"], shown)
-        place = f"{dataset_title(str(dataset))}, {task_text(trials, int(str(size)))}"
-        grids.append(_grid(f"Other conventions ({place})", trials, cells, "metric", shown))
+        grids.append(_grid(f"Other conventions ({place(trials)})", trials, cells, "metric", shown))
     return grids
 
 
@@ -157,39 +144,36 @@ def recorded_grids(results: Results, setting: Setting) -> list[Grid]:
     """Return what methods record of their stages, for each data set and task size: a row for each value and method."""
     trials = setting.trials.astype({"trial_id": str})
     stages = results.rows("stages", trials["trial_id"].tolist())
-    names = [name for name in sorted(stages.filter(like="recorded_").dropna(axis=1, how="all")) if name not in _ROOM]
+    names = sorted({*map(str, stages.filter(like="recorded_").dropna(axis=1, how="all"))} - {*_ROOM})
     if not names:
         return []
     stages = stages.drop_duplicates(["trial_id", "stage"]).astype({"trial_id": str})
     rows = stages[["trial_id", "stage", *names]].merge(trials, on="trial_id")
     grids = []
-    for (dataset, size), part in rows.groupby(["dataset", "task_size"], observed=True):
+    for _, part in rows.groupby(["dataset", "task_size"], observed=True):
         values = part.melt(["method", "stage"], names).dropna().groupby(["variable", "method", "stage"], observed=True)
-        cells = values["value"].agg(["mean", "std"]).apply(_recorded_cell, axis=1).unstack("stage")
+        means = values["value"].agg(["mean", "std"])
+        texts = [Cell(mean_sd(mean, sd, ".2f"), mean) for mean, sd in means.to_numpy().tolist()]
+        cells = pd.Series(texts, means.index).unstack("stage")
         titles = dict(zip(part["method"], part["method_title"], strict=True))
         keys = [(name, method) for name in names for method in ordered(titles) if (name, method) in cells.index]
         shown = cells.loc[keys].rename(columns="stage {}".format)
         shown.insert(0, "method", [titles[method] for _, method in keys])
         shown.insert(1, "value", [name.removeprefix("recorded_").replace("_", " ") for name, _ in keys])
-        place = f"{dataset_title(str(dataset))}, {task_text(part, int(str(size)))}"
-        grids.append(frame_grid(shown, f"Recorded by the methods ({place})"))
+        grids.append(frame_grid(shown, f"Recorded by the methods ({place(part)})"))
     return grids
 
 
-def _recorded_cell(row: "pd.Series[float]") -> Cell:
-    return Cell(mean_sd(row["mean"], row["std"], ".2f"), float(row["mean"]))
-
-
-def memory_grids(results: Results, found: list[Setting]) -> list[Grid]:
+def memory_grids(results: Results, settings: list[Setting]) -> list[Grid]:
     """Return ACC against memory, where settings differ in nothing but the size of the coreset."""
     grids = []
-    for _, part in by_coreset_size(found):
+    for part in by_coreset_size(settings):
         model = trial_measures(results, part)["model"].max()
         more = "" if pd.isna(model) else f" + {model:,.0f}"
         columns = {size: f"{size:,}{more}" for size in sorted(part["coreset_size"].unique())}
         cells = summarize(part, ["method", "coreset_size"], ["acc"])
-        place = f"{dataset_title(str(part['dataset'].iloc[0]))}, {task_text(part, int(part['task_size'].iloc[0]))}"
-        title = f"ACC against memory ({place}), in %: images of the coreset{' + the model in images' if more else ''}"
+        counted = "images of the coreset" + (" + the model in images" if more else "")
+        title = f"ACC against memory ({place(part)}), in %: {counted}"
         grids.append(_grid(title, part, cells, "coreset_size", columns))
     return grids
 
@@ -214,17 +198,16 @@ def _cell(row: dict[Any, Any] | None) -> Cell:
     return Cell(mean_sd(row["mean"], row["sd"]), float(row["mean"]))
 
 
-def convention_parts(results: Results, found: list[Setting]) -> list[dict[str, Any]]:
+def convention_parts(results: Results, settings: list[Setting]) -> list[dict[str, Any]]:
     """Return the parts of the report: a heading, notes and grids each."""
     parts = []
-    for k, setting in enumerate(found, start=1):
-        suffix = f", setting {k}" if len(found) > 1 else ""
+    for setting in settings:
         recorded = recorded_grids(results, setting)
         parts += [
-            report_part(f"Other conventions{suffix}", other_conventions(results, setting), [NOTE]),
-            report_part(f"Recorded by the methods{suffix}", recorded, [RECORDED_NOTE], folded=True),
+            report_part(f"Other conventions{setting.suffix}", other_conventions(results, setting), [NOTE]),
+            report_part(f"Recorded by the methods{setting.suffix}", recorded, [RECORDED_NOTE], folded=True),
         ]
-    parts.append(report_part("Accuracy against memory", memory_grids(results, found)))
+    parts.append(report_part("Accuracy against memory", memory_grids(results, settings)))
     return [part for part in parts if part["grids"]]
 
 

@@ -1,7 +1,6 @@
 """Accuracy matrices, and ACC and FGT of every trial after every stage, from counts of right test images."""
 
 from functools import cache
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -23,28 +22,36 @@ def accuracy_matrix(stages: pd.DataFrame) -> NDArray[np.float64]:
 
 def curves(stages: pd.DataFrame) -> pd.DataFrame:
     """Return a row per trial and stage: accuracy over the classes seen, ACC and both FGT over the stages so far."""
-    of_trials = _task_sizes(stages)
-    parts = [
-        _curves(stages[stages["trial_id"].isin(group.index)], sizes)
-        for sizes in dict.fromkeys(of_trials)
-        if len(group := of_trials[[other == sizes for other in of_trials]])
-    ]
+    parts = [_curves(part, sizes) for sizes, part in by_task_sizes(stages)]
     columns = ["trial_id", "stage", "classes_seen", "accuracy", *METRICS]
     return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=columns)
 
 
-def _task_sizes(stages: pd.DataFrame) -> "pd.Series[Any]":
-    """Return the sizes of each trial's tasks so far."""
+def by_task_sizes(stages: pd.DataFrame) -> list[tuple[tuple[int, ...], pd.DataFrame]]:
+    """Return the rows of trials with the same tasks so far, by the sizes of those tasks."""
     newest = stages[stages["stage"] == stages.groupby("trial_id", observed=True)["stage"].transform("max")]
-    return newest.sort_values("task").groupby("trial_id", observed=True)["classes_of_task"].agg(tuple)
+    of_trials = newest.sort_values("task").groupby("trial_id", observed=True)["classes_of_task"].agg(tuple)
+    trials: dict[tuple[int, ...], list[str]] = {}
+    for trial, sizes in of_trials.items():
+        trials.setdefault(sizes, []).append(str(trial))
+    return [(sizes, stages[stages["trial_id"].isin(ids)]) for sizes, ids in trials.items()]
+
+
+def matrices(stages: pd.DataFrame, column: str) -> tuple[pd.Index, NDArray[np.float64]]:
+    """Return trials with the same tasks, and shares[trial, s, r] of the test images; NaN where they are not stored."""
+    codes, ids = pd.factorize(stages["trial_id"])
+    tasks = int(stages["stage"].max())
+    values = np.full((len(ids), tasks, tasks), np.nan)
+    if column in stages:
+        values[codes, stages["stage"] - 1, stages["task"] - 1] = stages[column].astype(float) / stages["total"]
+    return ids, values
 
 
 def _curves(stages: pd.DataFrame, sizes: tuple[int, ...]) -> pd.DataFrame:
     """Return the curves of trials with the same tasks."""
-    codes, ids = pd.factorize(stages["trial_id"])
-    matrices = np.zeros((len(ids), len(sizes), len(sizes)))
-    matrices[codes, stages["stage"] - 1, stages["task"] - 1] = stages["hits"] / stages["total"]
-    flat = matrices.reshape(len(ids), -1)
+    ids, accuracy = matrices(stages, "hits")
+    accuracy = np.nan_to_num(accuracy)
+    flat = accuracy.reshape(len(ids), -1)
     classes = np.cumsum(sizes)
     over_seen = np.tril(np.tile(np.array(sizes), (len(sizes), 1))) / classes[:, None]
     frame = pd.DataFrame(
@@ -52,7 +59,7 @@ def _curves(stages: pd.DataFrame, sizes: tuple[int, ...]) -> pd.DataFrame:
             "trial_id": np.repeat(ids, len(sizes)),
             "stage": np.tile(np.arange(1, len(sizes) + 1), len(ids)),
             "classes_seen": np.tile(classes, len(ids)),
-            "accuracy": (matrices * over_seen).sum(axis=2).ravel(),
+            "accuracy": (accuracy * over_seen).sum(axis=2).ravel(),
         }
     )
     for metric in METRICS:

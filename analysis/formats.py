@@ -48,13 +48,13 @@ def grids(table: Table) -> list[Grid]:
     """
     frame, order = table.frame, list(TRIALS)
     datasets = sorted(frame["dataset"].unique(), key=lambda name: (order.index(name) if name in order else 9, name))
-    found = []
+    parts = []
     for dataset in datasets:
         part = frame[frame["dataset"] == dataset]
         sizes = sorted(part["task_size"].unique())
         groups = [[size] for size in sizes] if part["printed"].notna().any() else [sizes]
-        found += [_grid(table, part[part["task_size"].isin(group)], dataset) for group in groups]
-    return found
+        parts += [_grid(table, part[part["task_size"].isin(group)], dataset) for group in groups]
+    return parts
 
 
 def _grid(table: Table, frame: pd.DataFrame, dataset: str) -> Grid:
@@ -104,10 +104,6 @@ def number(value: float, form: str = ".1f") -> str:
 def mean_sd(mean: float, sd: float, form: str = ".1f") -> str:
     """Format a mean and its standard deviation, which a single value does not have."""
     return number(mean, form) if pd.isna(sd) else f"{number(mean, form)} ± {sd:{form}}"
-
-
-def signed(value: float, digits: int) -> str:
-    return number(value, f"+.{digits}f")
 
 
 def number_cell(value: float, form: str = ".1f") -> Cell:

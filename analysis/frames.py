@@ -63,7 +63,7 @@ def spec_frame(trials: pd.DataFrame, planned: pd.DataFrame) -> pd.DataFrame:
 
 
 def with_fields(frame: pd.DataFrame, specs: pd.DataFrame) -> pd.DataFrame:
-    """Add the fields that tell trials apart: method, data set, task size, seed, and all others that vary."""
+    """Add the fields that distinguish trials: method, data set, task size, seed, and all others that vary."""
     names = [name for name in SPEC if name in _IDENTITY or specs[name].nunique(dropna=False) > 1]
     if frame.empty:
         return with_columns(frame, names)

@@ -18,28 +18,24 @@ _IN_RANGE = (_RANGE_OF_BIN[:, None] == np.arange(CALIBRATION_BINS)).astype(float
 def seen_accuracy(accuracy: Array, task_sizes: ArrayLike) -> Array:
     """Return the accuracy over all classes seen, after each stage."""
     sizes = np.asarray(task_sizes, float)
-    result: Array = np.nansum(accuracy * sizes, axis=-1) / np.cumsum(sizes)
-    return result
+    return np.asarray(np.nansum(accuracy * sizes, axis=-1) / np.cumsum(sizes))
 
 
 def old_accuracy(accuracy: Array, task_sizes: ArrayLike) -> Array:
     """Return the last model's accuracy over the classes of all tasks but the last."""
     sizes = np.asarray(task_sizes, float)[:-1]
-    result: Array = (accuracy[..., -1, :-1] * sizes).sum(axis=-1) / sizes.sum()
-    return result
+    return np.asarray((accuracy[..., -1, :-1] * sizes).sum(axis=-1) / sizes.sum())
 
 
 def forgetting_by_maximum(accuracy: Array) -> Array:
     """Return how far each task but the last is below its best accuracy at an earlier stage, averaged over tasks."""
     best = np.nanmax(accuracy[..., :-1, :-1], axis=-2)
-    result: Array = (best - accuracy[..., -1, :-1]).mean(axis=-1)
-    return result
+    return np.asarray((best - accuracy[..., -1, :-1]).mean(axis=-1))
 
 
 def backward_transfer(accuracy: Array) -> Array:
     """Return how far each task but the last is above its accuracy when it was learned, averaged over tasks."""
-    result: Array = (accuracy[..., -1, :-1] - just_learned(accuracy)[..., :-1]).mean(axis=-1)
-    return result
+    return np.asarray((accuracy[..., -1, :-1] - just_learned(accuracy)[..., :-1]).mean(axis=-1))
 
 
 def just_learned(accuracy: Array) -> Array:
@@ -49,8 +45,7 @@ def just_learned(accuracy: Array) -> Array:
 
 def intransigence(learned: Array, oracle: Array) -> Array:
     """Return how far tasks just learned are below Oracle's, averaged over stages 2 to the last."""
-    result: Array = (oracle - learned)[..., 1:].mean(axis=-1)
-    return result
+    return np.asarray((oracle - learned)[..., 1:].mean(axis=-1))
 
 
 def reliability(right: Array, wrong: Array, confidence: Array) -> tuple[Array, Array, Array]:
@@ -67,16 +62,15 @@ def calibration_error(right: Array, wrong: Array, confidence: Array) -> Array:
     """Return ECE: the distance of accuracy and mean confidence in each range, averaged over images."""
     images, accuracy, mean = reliability(right, wrong, confidence)
     with np.errstate(invalid="ignore"):
-        result: Array = np.nansum(images * np.abs(accuracy - mean), axis=-1) / images.sum(axis=-1)
-    return result
+        return np.asarray(np.nansum(images * np.abs(accuracy - mean), axis=-1) / images.sum(axis=-1))
 
 
 def auroc(seen: Array, unseen: Array) -> Array:
     """Return how often an image of a class seen is more confident than one of an unseen class; in one bin, half."""
     above = seen.sum(axis=-1, keepdims=True) - np.cumsum(seen, axis=-1)
     with np.errstate(invalid="ignore"):
-        won: Array = (unseen * (above + seen / 2)).sum(axis=-1) / (seen.sum(axis=-1) * unseen.sum(axis=-1))
-    return won
+        won = (unseen * (above + seen / 2)).sum(axis=-1)
+        return np.asarray(won / (seen.sum(axis=-1) * unseen.sum(axis=-1)))
 
 
 def fpr95(seen: Array, unseen: Array) -> float:

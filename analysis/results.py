@@ -113,10 +113,10 @@ class Results:
         notes = [unreadable_note(list(self.unreadable))] if self.unreadable else []
         open_now = [f"{counts[state]} {state}" for state in ("running", "waiting") if state in counts]
         notes += [f"Trials not finished yet: {', '.join(open_now)}."] if open_now else []
-        if stopped := counts.get("stopped", 0):
-            notes.append(f"{counted(stopped, 'trial')} stopped; run the same command to resume after the last stage.")
-        if failed := counts.get("failed", 0):
-            notes.append(f"{counted(failed, 'trial')} failed; run the same command to resume after the last stage.")
+        for state in ("stopped", "failed"):
+            if state in counts:
+                what = f"{counted(counts[state], 'trial')} {state}"
+                notes.append(f"{what}; run the same command to resume after the last stage.")
         if self.unfinished:
             notes.append(
                 f"Stages of {counted(len(self.unfinished), 'unfinished trial')} are among the stages and trials, but "

@@ -45,7 +45,6 @@ class Paired:
     p: float
     """Exact two-sided sign-flip test."""
     wins: int
-    ties: int
     improvement: float
     """Probability that a trial of the first is better than one of the second, over all pairs of trials."""
 
@@ -55,18 +54,18 @@ def _iqm(values: Array) -> Array:
     return np.asarray(stats.trim_mean(values.reshape(*values.shape[:-2], -1), 0.25, axis=-1))
 
 
-def mean_interval(values: ArrayLike, level: float = 0.95, seed: int = 0) -> Interval:
-    """Return the mean over seeds with its confidence interval; see `cluster_interval`."""
-    return cluster_interval(np.asarray(values, float)[:, None], lambda own: own.mean(axis=(-2, -1)), level, seed)
+def mean_interval(values: ArrayLike, seed: int = 0) -> Interval:
+    """Return the mean over seeds with its 95% interval; see `cluster_interval`."""
+    return cluster_interval(np.asarray(values, float)[:, None], lambda own: own.mean(axis=(-2, -1)), seed)
 
 
-def iqm_interval(values: ArrayLike, level: float = 0.95, seed: int = 0) -> Interval:
+def iqm_interval(values: ArrayLike, seed: int = 0) -> Interval:
     """Return the interquartile mean of values[seed, setting], with an interval from resampling whole seeds."""
-    return cluster_interval(np.asarray(values, float), _iqm, level, seed)
+    return cluster_interval(np.asarray(values, float), _iqm, seed)
 
 
-def cluster_interval(values: Array, statistic: Statistic, level: float = 0.95, seed: int = 0) -> Interval:
-    """Return a confidence interval of a statistic of values[seed, setting], from resampling whole seeds.
+def cluster_interval(values: Array, statistic: Statistic, seed: int = 0) -> Interval:
+    """Return a 95% interval of a statistic of values[seed, setting], from resampling whole seeds.
 
     The nominal 95% of a plain percentile bootstrap covers about 90% at ten seeds: a resample of n values has a
     variance too small by (n - 1) / n, and the tails of Student's t are missing. More extreme percentiles, those at
@@ -79,7 +78,7 @@ def cluster_interval(values: Array, statistic: Statistic, level: float = 0.95, s
     estimate = float(statistic(values))
     if n < 2:
         return Interval(estimate, np.nan, np.nan)
-    t = stats.t.ppf((1 + level) / 2, n - 1)
+    t = stats.t.ppf(0.975, n - 1)
     if n < FEW:
         error = float(stats.sem(values.mean(axis=1)))
         return Interval(estimate, estimate - t * error, estimate + t * error)
@@ -152,7 +151,6 @@ def paired(first: ArrayLike, second: ArrayLike, *, higher_is_better: bool = True
         difference=mean_interval(differences),
         p=sign_flip_test(differences) if len(a) > 1 else float("nan"),
         wins=int((sign * differences > 0).sum()),
-        ties=int((differences == 0).sum()),
         improvement=probability_of_improvement(sign * a, sign * b),
     )
 
@@ -165,30 +163,18 @@ def gap_closed(method: ArrayLike, baseline: ArrayLike, oracle: ArrayLike) -> Arr
     return closed
 
 
-@dataclass(frozen=True)
-class Equivalence:
-    """The difference from a printed mean, the p values of both tests, and the verdict."""
-
-    difference: float
-    p_equivalent: float
-    """That the difference is not inside the margin (the larger of the two one-sided tests)."""
-    p_differs: float
-    """That there is no difference."""
-    verdict: Verdict
-
-
 def equivalence(
-    values: ArrayLike, printed: float, printed_sd: float, printed_n: int, *, margin: float, alpha: float = 0.05
-) -> Equivalence:
-    """Compare a mean with a printed one, itself the mean of `printed_n` trials, by two one-sided tests (TOST, Welch).
+    values: ArrayLike, printed: float, printed_sd: float, printed_n: int, *, margin: float
+) -> tuple[float, float]:
+    """Compare a mean with a printed one, itself the mean of `printed_n` trials, by Welch's t tests.
 
-    'reproduced': the difference is inside ±margin, at level alpha. 'differs': that is not shown, and a t test finds a
-    difference. 'undecided': neither, for lack of seeds.
+    Return the p value that the difference is not inside ±margin (two one-sided tests, the larger of the two), and the p
+    value that there is no difference; both are NaN for a single value.
     """
     own = np.asarray(values, float)
     n, mean = len(own), float(own.mean())
     if n < 2:
-        return Equivalence(mean - printed, np.nan, np.nan, "undecided")
+        return np.nan, np.nan
 
     def p(center: float, alternative: Literal["two-sided", "less", "greater"]) -> float:
         test = stats.ttest_ind_from_stats(
@@ -196,7 +182,11 @@ def equivalence(
         )
         return float(test.pvalue)
 
-    p_equivalent = max(p(printed - margin, "greater"), p(printed + margin, "less"))
-    p_differs = p(printed, "two-sided")
-    verdict: Verdict = "reproduced" if p_equivalent < alpha else "differs" if p_differs < alpha else "undecided"
-    return Equivalence(mean - printed, p_equivalent, p_differs, verdict)
+    return max(p(printed - margin, "greater"), p(printed + margin, "less")), p(printed, "two-sided")
+
+
+def verdict(values: ArrayLike, printed: float, printed_sd: float, printed_n: int, *, margin: float) -> Verdict:
+    """Return 'reproduced' if the difference is inside ±margin at 5%, 'differs' if that is not shown and a t test finds
+    a difference, 'undecided' if neither, for lack of seeds."""
+    p_equivalent, p_differs = equivalence(values, printed, printed_sd, printed_n, margin=margin)
+    return "reproduced" if p_equivalent < 0.05 else "differs" if p_differs < 0.05 else "undecided"

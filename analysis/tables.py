@@ -119,10 +119,10 @@ def fill(layout: Layout, setting: Setting) -> Table | None:
     return Table(layout, setting, frame, comparisons, (*_remarks(setting, frame), *notes))
 
 
-def all_tables(found: Iterable[Setting]) -> list[Table]:
+def all_tables(settings: Iterable[Setting]) -> list[Table]:
     """Return every table of the paper that these settings can fill, and the user's own methods."""
-    layouts = [(layout, setting) for setting in found for layout in (*LAYOUTS.values(), own_methods(setting)) if layout]
-    return [table for layout, setting in layouts if (table := fill(layout, setting)) is not None]
+    tables = [fill(layout, own) for own in settings for layout in (*LAYOUTS.values(), own_methods(own)) if layout]
+    return [table for table in tables if table is not None]
 
 
 def _printed(dataset: str, task_size: int, method: str, metric: str) -> Published | None:
@@ -147,7 +147,7 @@ def _cells(layout: Layout, setting: Setting, trials: pd.DataFrame) -> pd.DataFra
         values, verdict = cell.pop("values"), ""
         if printed is not None and comparable[key]:
             n = TRIALS[cell["dataset"]]
-            verdict = stats.equivalence([*values.values()], printed.mean, printed.sd, n, margin=MARGIN).verdict
+            verdict = stats.verdict([*values.values()], printed.mean, printed.sd, n, margin=MARGIN)
         rows.append(
             {
                 "block": blocks[cell["method"]],
@@ -220,9 +220,9 @@ def _comparisons(layout: Layout, setting: Setting, trials: pd.DataFrame) -> tupl
                 pair = stats.paired(a.loc[shared, metric], b.loc[shared, metric], higher_is_better=metric == "acc")
                 difference = (pair.difference.estimate, pair.difference.low, pair.difference.high)
                 place = (first, second, dataset, int(size), metric)
-                rows.append((*place, pair.n, *difference, pair.p, pair.wins, pair.ties, pair.improvement, remark))
+                rows.append((*place, pair.n, *difference, pair.p, pair.wins, pair.improvement, remark))
     columns = ["method", "against", "dataset", "task_size", "metric", "n", "difference", "low", "high", "p"]
-    frame = pd.DataFrame(rows, columns=[*columns, "wins", "ties", "improvement", "remark"])
+    frame = pd.DataFrame(rows, columns=[*columns, "wins", "improvement", "remark"])
     families = frame.groupby(["dataset", "task_size", "metric"], observed=True)
     frame.insert(10, "p_holm", families["p"].transform(lambda p: stats.holm(p.to_numpy(float))))
     sizes = families.agg(tests=("p", "count"), n=("n", "max"))

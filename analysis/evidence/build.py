@@ -15,7 +15,7 @@ import pandas as pd
 from analysis.aggregate import summarize
 from analysis.figures.comparison import by_ood_ratio, incremental
 from analysis.figures.style import ReportFigure, render
-from analysis.formats import Cell, Grid, mean_sd, signed, to_markdown
+from analysis.formats import Cell, Grid, interval, mean_sd, number, to_markdown
 from analysis.results import Results, load
 from analysis.stats import Paired, paired
 from gd_ray.errors import UserError
@@ -176,10 +176,10 @@ def headline_grid(trials: pd.DataFrame) -> Grid:
     for row, worse in zip(HEADLINE, (*HEADLINE[1:], None), strict=True):
         if not (summary := row.summary(trials)):
             continue
-        values = compare(Claim("", row, worse, "acc"), trials) if worse else None
+        above = compare(Claim("", row, worse, "acc"), trials) if worse else None
         cells = [mean_sd(cell["mean"], cell["sd"]) for cell in summary.values()]
-        above = f"{signed(values.difference.estimate, 1)} ({_interval(values)})" if values else ""
-        rows.append(tuple(map(Cell, (row.title, *cells, str(len(summary["acc"]["values"])), above))))
+        gain = "{} ({})".format(*_difference(above)) if above else ""
+        rows.append(tuple(map(Cell, (row.title, *cells, str(len(summary["acc"]["values"])), gain))))
     header = ("", "ACC ↑", "FGT ↓", "n", "ACC above the next row (95% interval)")
     return Grid("ACC and FGT in %, mean ± standard deviation over n seeds", header, tuple(rows))
 
@@ -196,8 +196,7 @@ def claims_grid(trials: pd.DataFrame) -> Grid:
             rows.append(
                 (
                     Cell(f"{names[claim.metric]}: {claim.better.title} against {claim.worse.title}"),
-                    Cell(signed(values.difference.estimate, 1)),
-                    Cell(_interval(values)),
+                    *map(Cell, _difference(values)),
                     Cell(f"{values.wins} of {values.n}"),
                     Cell(result, bold=result != "undecided"),
                 )
@@ -207,8 +206,9 @@ def claims_grid(trials: pd.DataFrame) -> Grid:
     return Grid(title, header, tuple(rows))
 
 
-def _interval(values: Paired) -> str:
-    return f"{signed(values.difference.low, 1)} to {signed(values.difference.high, 1)}"
+def _difference(values: Paired) -> tuple[str, str]:
+    """Return the difference and its interval as text."""
+    return number(values.difference.estimate, "+.1f"), interval(values.difference.low, values.difference.high)
 
 
 def figures(results: Results) -> list[ReportFigure]:
@@ -217,8 +217,8 @@ def figures(results: Results) -> list[ReportFigure]:
     main = _with(variants, MAIN)
     methods = main.groupby("seed", observed=True)["method"].nunique()
     main = main[main["seed"].isin(methods.index[methods == methods.max()])]
-    dataset, size = str(main["dataset"].iloc[0]), int(main["task_size"].iloc[0])
-    drawn = [incremental(results, main, dataset, size, "paper"), by_ood_ratio(variants, dataset, "paper")]
+    dataset = str(main["dataset"].iloc[0])
+    drawn = [incremental(results, main, dataset), by_ood_ratio(variants, dataset)]
     return [figure for figure in drawn if figure is not None]
 
 

@@ -12,19 +12,18 @@ from analysis.streams import FindStream
 def all_figures(results: Results, setting: Setting, find_stream: FindStream) -> list[ReportFigure]:
     """Draw every figure that the trials of a setting can fill."""
     figures: list[ReportFigure | None] = []
-    convention = setting.convention
     for key, trials in setting.trials.groupby("dataset", observed=True):
         dataset = str(key)
         variants = setting.variants[setting.variants["dataset"] == dataset]
         figures += [
-            improvement(trials, dataset, convention),
+            improvement(trials, dataset),
             *(
-                incremental(results, trials[trials["task_size"] == size], dataset, int(size), convention)
+                incremental(results, trials[trials["task_size"] == size], dataset)
                 for size in sorted(trials["task_size"].unique())
             ),
-            by_ood_ratio(variants, dataset, convention),
-            by_distance(variants, dataset, convention),
-            paired_slopes(trials, dataset, convention),
+            by_ood_ratio(variants, dataset),
+            by_distance(variants, dataset),
+            paired_slopes(trials, dataset),
             accuracy_heat_maps(results, trials, dataset),
             confusion_matrices(results, trials, dataset),
             *calibration_figures(results, trials, dataset),

@@ -8,12 +8,11 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
-from analysis.aggregate import at_main_size, task_text
+from analysis.aggregate import at_main_size, place
 from analysis.conventions_table import histograms
 from analysis.figures import style
 from analysis.figures.style import ReportFigure, label_of, line_style
 from analysis.measures import reliability
-from analysis.published import dataset_title
 from analysis.results import Results
 
 _LEAST = 0.01
@@ -24,7 +23,7 @@ Histograms = dict[str, tuple[NDArray[np.float64], NDArray[np.float64]]]
 
 def calibration_figures(results: Results, trials: pd.DataFrame, dataset: str) -> list[ReportFigure]:
     """Draw both figures of one task size, where the confidences of a stage are stored."""
-    size, rows = at_main_size(trials)
+    rows = at_main_size(trials)
     chosen = style.shown_methods(rows)
     rows = rows[rows["method"].isin(chosen)].astype({"trial_id": str})
     stored = results.rows("confidences", rows["trial_id"].tolist())
@@ -34,13 +33,12 @@ def calibration_figures(results: Results, trials: pd.DataFrame, dataset: str) ->
     rows = rows[rows["trial_id"].isin(stored["trial_id"])]
     ids = rows.groupby("method", observed=True)["trial_id"].agg(list)
     pooled = {m: histograms(stored[stored["trial_id"].isin(ids[m])]) for m in chosen if m in ids.index}
-    place = f"{dataset_title(dataset)}, {task_text(rows, size)}"
-    figures = [_reliability(pooled, rows, dataset, place), _seen_and_unseen(pooled, rows, dataset, place)]
+    figures = [_reliability(pooled, rows, dataset), _seen_and_unseen(pooled, rows, dataset)]
     note = style.left_out(trials, list(pooled), "rows('confidences')")
     return [replace(figure, caption=figure.caption + note) for figure in figures if figure is not None]
 
 
-def _reliability(pooled: Histograms, rows: pd.DataFrame, dataset: str, place: str) -> ReportFigure:
+def _reliability(pooled: Histograms, rows: pd.DataFrame, dataset: str) -> ReportFigure:
     figure = Figure(figsize=(6.4, 4.2), layout="constrained")
     (axes,) = style.panels_of(figure, 1, 1)
     axes.plot([0, 100], [0, 100], color="#999999", linewidth=1, linestyle=":", label="calibrated")
@@ -54,7 +52,7 @@ def _reliability(pooled: Histograms, rows: pd.DataFrame, dataset: str, place: st
     style.show_legend(figure, axes)
     return ReportFigure(
         f"reliability-{dataset}",
-        f"How far confidence can be trusted: {place}",
+        f"How far confidence can be trusted: {place(rows)}",
         f"Accuracy of the head against its mean confidence after the last stage, in 15 equal ranges of confidence "
         f"(those with less than 1% of the images are left out); over all test images of "
         f"{style.seeds_text(rows, 'line')}. On the dotted line confidence is "
@@ -63,7 +61,7 @@ def _reliability(pooled: Histograms, rows: pd.DataFrame, dataset: str, place: st
     )
 
 
-def _seen_and_unseen(pooled: Histograms, rows: pd.DataFrame, dataset: str, place: str) -> ReportFigure | None:
+def _seen_and_unseen(pooled: Histograms, rows: pd.DataFrame, dataset: str) -> ReportFigure | None:
     groups = {"seen": slice(0, 2), "still to be learned": slice(2, 3)}
     if not any(counts[:, 2].any() for counts, _ in pooled.values()):
         return None
@@ -86,10 +84,10 @@ def _seen_and_unseen(pooled: Histograms, rows: pd.DataFrame, dataset: str, place
     figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=2, frameon=False)
     return ReportFigure(
         f"confidence-{dataset}",
-        f"Confidence on classes seen and on classes still to be learned: {place}",
+        f"Confidence on classes seen and on classes still to be learned: {place(rows)}",
         f"Mean confidence of the head on test images of the classes seen and of those that later stages learn, after "
         f"each stage; over all test images of {style.seeds_text(rows, 'panel')}. Where lines meet, "
-        f"mean confidence does not tell what a model has learned from what it has not; the table 'Other conventions' "
-        f"has AUROC.",
+        f"mean confidence does not separate what a model has learned from what it has not; the table 'Other "
+        f"conventions' has AUROC.",
         figure,
     )

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pandas as pd
 
-from analysis.aggregate import Setting, at_main_size, by_coreset_size, ordered, task_text, uses_external
+from analysis.aggregate import Setting, at_main_size, by_coreset_size, ordered, place, task_text, uses_external
 from analysis.conventions_table import trial_measures
 from analysis.figures import style
 from analysis.figures.style import ReportFigure, label_of, line_style
@@ -20,26 +20,7 @@ _ARROW_HEAD = 0.02
 _DISTANCE = re.compile(r"-distance-(\d+)$")
 
 
-_OOD_RATIO = (
-    *("ood_ratio", "ood-ratio", "OOD ratio", "Share of out-of-distribution images"),
-    "The paper finds the best ACC at {} on CIFAR-100 and {} on ImageNet, and the best FGT at {} and {}.".format(
-        *BEST_OOD_RATIO.values()
-    ),
-)
-_DISTANCES = (
-    *("stream", "distance", "hierarchical distance", "How near the stream is to the learned classes"),
-    "At larger distances the classes of the stream are less like those learned. Look for ACC falling and FGT rising.",
-)
-_MEMORY = (
-    *("coreset_size", "memory", "memory in images", "Accuracy against memory"),
-    "Memory is {}. Look for methods that are as good with less of it.",
-)
-"""Of a field that is varied: its name, and the file, axis, title and last words of its figure."""
-
-
-def incremental(
-    results: Results, trials: pd.DataFrame, dataset: str, task_size: int, convention: str
-) -> ReportFigure | None:
+def incremental(results: Results, trials: pd.DataFrame, dataset: str) -> ReportFigure | None:
     """Draw ACC and FGT against the number of trained classes."""
     methods = style.shown_methods(trials)
     shown = trials[trials["method"].isin(methods)]
@@ -47,7 +28,7 @@ def incremental(
     if rows["classes_seen"].nunique() < 2:
         return None
     with_bands = shown["seed"].nunique() > 1 and len(methods) <= _BANDS
-    figure, panels = style.metric_panels(convention, (9.6, 3.9))
+    figure, panels = style.metric_panels(trials, (9.6, 3.9))
     for axes, metric, label in panels:
         for method in methods:
             groups = rows[rows["method"] == method].groupby("classes_seen")[metric]
@@ -61,11 +42,10 @@ def incremental(
             axes.set_xticks(sorted(rows["classes_seen"].unique()))
         style.style_axes(axes, "trained classes", label)
     style.show_legend(figure, panels[0][0])
-    place = f"{dataset_title(dataset)}, {task_text(trials, task_size)}"
-    figure.suptitle(place)
+    figure.suptitle(place(trials))
     return ReportFigure(
-        f"incremental-{dataset}-{task_size}",
-        f"As classes are added: {place}",
+        f"incremental-{dataset}-{trials['task_size'].iloc[0]}",
+        f"As classes are added: {place(trials)}",
         f"ACC (higher is better) and FGT (lower is better) over the stages so far, against the number of trained "
         f"classes; mean over {style.seeds_text(shown, 'line')}"
         f"{', bands of one standard deviation' if with_bands else ''}. Solid lines learn with external data, dashed "
@@ -75,10 +55,10 @@ def incremental(
     )
 
 
-def improvement(trials: pd.DataFrame, dataset: str, convention: str) -> ReportFigure | None:
+def improvement(trials: pd.DataFrame, dataset: str) -> ReportFigure | None:
     """Draw arrows from each method without external data to the same with it, on the seeds that both have."""
-    columns = ["acc", f"fgt_{convention}"]
-    wide = 100 * trials.pivot_table(index=["task_size", "seed"], columns="method", values=columns, observed=True)
+    metrics = ["acc", f"fgt_{trials['convention'].iloc[0]}"]
+    wide = 100 * trials.pivot_table(index=["task_size", "seed"], columns="method", values=metrics, observed=True)
     present = ordered(trials["method"])
     ends = tuple(name for name in ("oracle", "baseline") if name in present)
     groups = [(name, f"{name}+ext") for name in present if f"{name}+ext" in present] + ([ends] if ends else [])
@@ -89,7 +69,7 @@ def improvement(trials: pd.DataFrame, dataset: str, convention: str) -> ReportFi
         return None
     sizes = sorted(trials["task_size"].unique())
     width = min(0.18, 0.8 / len(pairs))
-    figure, panels = style.metric_panels(convention, (9.6, 3.9))
+    figure, panels = style.metric_panels(trials, (9.6, 3.9))
     for axes, metric, label in panels:
         values = pd.concat([group[metric].stack() for group in means.values()])
         least = _ARROW_HEAD * (values.max() - values.min())
@@ -104,9 +84,9 @@ def improvement(trials: pd.DataFrame, dataset: str, convention: str) -> ReportFi
             x = [sizes.index(size) + (k - (len(pairs) - 1) / 2) * width for size in ends_of.index]
             axes.plot(x, ends_of["start"], **look, zorder=3)
             axes.plot(x, ends_of["end"], linestyle="")  # arrows alone do not widen the axes
-            for place, (start, end) in zip(x, ends_of.to_numpy(), strict=True):
+            for at, (start, end) in zip(x, ends_of.to_numpy(), strict=True):
                 if abs(end - start) > least:
-                    axes.annotate("", (place, end), (place, start), arrowprops=arrow)
+                    axes.annotate("", (at, end), (at, start), arrowprops=arrow)
         axes.set_xticks(range(len(sizes)), [str(size) for size in sizes])
         axes.set_xlim(-0.6, len(sizes) - 0.4)
         axes.margins(y=0.08)
@@ -126,40 +106,61 @@ def improvement(trials: pd.DataFrame, dataset: str, convention: str) -> ReportFi
     )
 
 
-def by_ood_ratio(trials: pd.DataFrame, dataset: str, convention: str) -> ReportFigure | None:
+def by_ood_ratio(trials: pd.DataFrame, dataset: str) -> ReportFigure | None:
     """Draw ACC and FGT against the OOD ratio."""
     rows = trials[uses_external(trials)]
-    return _sweep(rows.assign(x=rows["ood_ratio"].astype(float)), _OOD_RATIO, dataset, convention)
+    best = "best ACC at {} on CIFAR-100 and {} on ImageNet, and the best FGT at {} and {}"
+    return _sweep(
+        rows.assign(x=rows["ood_ratio"].astype(float)),
+        field="ood_ratio",
+        name=f"ood-ratio-{dataset}",
+        axis="OOD ratio",
+        title="Share of out-of-distribution images",
+        look_for=f"The paper finds the {best.format(*BEST_OOD_RATIO.values())}.",
+    )
 
 
-def by_distance(trials: pd.DataFrame, dataset: str, convention: str) -> ReportFigure | None:
+def by_distance(trials: pd.DataFrame, dataset: str) -> ReportFigure | None:
     """Draw ACC and FGT against the hierarchical distance of the stream."""
     rows = trials[uses_external(trials)]
     distance = rows["stream"].astype(str).str.extract(_DISTANCE, expand=False).astype(float)
-    return _sweep(rows.assign(x=distance).dropna(subset="x"), _DISTANCES, dataset, convention)
+    return _sweep(
+        rows.assign(x=distance).dropna(subset="x"),
+        field="stream",
+        name=f"distance-{dataset}",
+        axis="hierarchical distance",
+        title="How near the stream is to the learned classes",
+        look_for="At larger distances the classes of the stream are less like those learned. Look for ACC falling and "
+        "FGT rising.",
+    )
 
 
-def by_memory(results: Results, found: list[Setting]) -> list[ReportFigure]:
+def by_memory(results: Results, settings: list[Setting]) -> list[ReportFigure]:
     """Draw ACC and FGT against the images and models that are kept, where the size of the coreset varies."""
-    figures = []
-    for numbers, part in by_coreset_size(found):
-        measured = trial_measures(results, part)
-        known = measured["memory"].notna().all()
-        counted = "the images kept and the model's room in uncompressed images" if known else "the size of the coreset"
-        rows = measured.assign(x=measured["memory" if known else "coreset_size"].astype(float).round())
-        sweep = (*_MEMORY[:-1], _MEMORY[-1].format(counted))
-        dataset, convention = str(part["dataset"].iloc[0]), str(part["convention"].iloc[0])
-        figure = _sweep(rows, sweep, dataset, convention)
-        if figure is not None:
-            for axes in figure.figure.axes:
-                ticks = axes.get_xticks()
-                axes.set_xscale("log")
-                axes.set_xticks(ticks, [f"{tick:,.0f}" for tick in ticks])
-                axes.minorticks_off()
-            settings = ", ".join(map(str, numbers))
-            name = f"settings{'-'.join(map(str, numbers))}-{figure.name}"
-            figures.append(replace(figure, name=name, caption=f"Settings {settings}: {figure.caption}"))
-    return figures
+    return [figure for part in by_coreset_size(settings) if (figure := _memory_sweep(results, part)) is not None]
+
+
+def _memory_sweep(results: Results, trials: pd.DataFrame) -> ReportFigure | None:
+    rows = trial_measures(results, trials)
+    known = rows["memory"].notna().all()
+    counted = "the images kept and the model's room in uncompressed images" if known else "the size of the coreset"
+    numbers = sorted(trials["setting"].unique())
+    figure = _sweep(
+        rows.assign(x=rows["memory" if known else "coreset_size"].astype(float).round()),
+        field="coreset_size",
+        name=f"settings{'-'.join(map(str, numbers))}-memory-{trials['dataset'].iloc[0]}",
+        axis="memory in images",
+        title="Accuracy against memory",
+        look_for=f"Memory is {counted}. Look for methods that are as good with less of it.",
+    )
+    if figure is None:
+        return None
+    for axes in figure.figure.axes:
+        ticks = axes.get_xticks()
+        axes.set_xscale("log")
+        axes.set_xticks(ticks, [f"{tick:,.0f}" for tick in ticks])
+        axes.minorticks_off()
+    return replace(figure, caption=f"Settings {', '.join(map(str, numbers))}: {figure.caption}")
 
 
 def _main_others(rows: pd.DataFrame, swept: str) -> pd.DataFrame:
@@ -181,15 +182,15 @@ def _on_shared_seeds(rows: pd.DataFrame) -> pd.DataFrame:
     return rows.iloc[:0]
 
 
-def _sweep(rows: pd.DataFrame, sweep: tuple[str, ...], dataset: str, convention: str) -> ReportFigure | None:
-    field, file, axis, title, look_for = sweep
+def _sweep(rows: pd.DataFrame, *, field: str, name: str, axis: str, title: str, look_for: str) -> ReportFigure | None:
+    """Draw ACC and FGT against the column x, which follows from the values of a field."""
     rows = _main_others(rows, field)
     parts = {name: _on_shared_seeds(rows[rows["method"] == name]) for name in ordered(rows["method"])}
     parts = {name: part for name, part in parts.items() if len(part)}
     if not parts:
         return None
     shown, rows = pd.concat(parts.values()), rows[rows["method"].isin(list(parts))]
-    figure, panels = style.metric_panels(convention, (9.0, 3.6))
+    figure, panels = style.metric_panels(shown, (9.0, 3.6))
     for axes, metric, label in panels:
         for method, part in parts.items():
             groups = (100 * part[metric].astype(float)).groupby(part["x"])
@@ -202,13 +203,13 @@ def _sweep(rows: pd.DataFrame, sweep: tuple[str, ...], dataset: str, convention:
         style.style_axes(axes, axis, label)
     style.show_legend(figure, panels[0][0])
     names = ", ".join(label_of(shown, method) for method in parts)
-    tasks = task_text(shown, int(shown["task_size"].iloc[0]))
-    figure.suptitle(f"{dataset_title(dataset)}, {tasks}, {names}")
+    tasks = task_text(shown, shown["task_size"].iloc[0])
+    figure.suptitle(f"{place(shown)}, {names}")
     lost = ", ".join(f"{value:g}" for value in sorted({*rows["x"]} - {*shown["x"]}))
     without = f" Without {lost}: no seed in common." if lost else ""
     return ReportFigure(
-        f"{file}-{dataset}",
-        f"{title}: {dataset_title(dataset)}",
+        name,
+        f"{title}: {dataset_title(shown['dataset'].iloc[0])}",
         f"ACC and FGT of {names} against the {axis} at {tasks}; mean and standard deviation over "
         f"{style.seeds_text(shown, 'line')}, the best mean circled.{without} "
         f"{look_for}",
@@ -216,14 +217,14 @@ def _sweep(rows: pd.DataFrame, sweep: tuple[str, ...], dataset: str, convention:
     )
 
 
-def paired_slopes(trials: pd.DataFrame, dataset: str, convention: str) -> ReportFigure | None:
+def paired_slopes(trials: pd.DataFrame, dataset: str) -> ReportFigure | None:
     """Draw one line per seed through the methods."""
-    size, rows = at_main_size(trials)
+    rows = at_main_size(trials)
     methods = ordered(rows["method"])
     if len(methods) < 2:
         return None
     few = rows["seed"].nunique() <= len(style.OTHER_COLOURS)
-    figure, panels = style.metric_panels(convention, (9.6, 1.6 + 0.22 * len(methods)))
+    figure, panels = style.metric_panels(trials, (9.6, 1.6 + 0.22 * len(methods)))
     for axes, metric, label in panels:
         wide = 100 * rows.pivot_table(index="seed", columns="method", values=metric, observed=True)[methods]
         places = range(len(methods))
@@ -238,11 +239,10 @@ def paired_slopes(trials: pd.DataFrame, dataset: str, convention: str) -> Report
         axes.invert_yaxis()
         style.style_axes(axes, label, "")
     style.show_legend(figure, panels[0][0])
-    place = f"{dataset_title(dataset)}, {task_text(rows, size)}"
-    figure.suptitle(f"{place}: seed by seed")
+    figure.suptitle(f"{place(rows)}: seed by seed")
     return ReportFigure(
         f"paired-{dataset}",
-        f"Seed by seed: {place}",
+        f"Seed by seed: {place(rows)}",
         "A line for each seed through its methods, which share the order of classes; the thick line is the mean of the "
         "seeds that have every method. Parallel lines mean that methods differ by much the same on every seed, "
         "crossing ones that the order of methods depends on the seed."

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
-from analysis.aggregate import at_main_size, task_text, uses_external
+from analysis.aggregate import at_main_size, place, uses_external
 from analysis.curves import accuracy_matrix
 from analysis.figures import style
 from analysis.figures.style import ReportFigure, label_of, plain
@@ -43,7 +43,7 @@ def _heat_maps(matrices: Sequence[tuple[str, NDArray[np.float64]]], x: str, y: s
 
 def accuracy_heat_maps(results: Results, trials: pd.DataFrame, dataset: str) -> ReportFigure | None:
     """Draw the mean accuracy after each stage on each task."""
-    size, rows = at_main_size(trials)
+    rows = at_main_size(trials)
     rows = rows[rows["method"].isin(style.shown_methods(rows))]
     stages = results.stages[results.stages["trial_id"].isin(rows["trial_id"])]
     by_trial = dict(list(stages.groupby("trial_id", observed=True)))
@@ -62,7 +62,7 @@ def accuracy_heat_maps(results: Results, trials: pd.DataFrame, dataset: str) -> 
             axes.text(r + 1, s + 1, f"{100 * matrix[s, r]:.0f}", ha="center", va="center", color=colour, fontsize=8)
     return ReportFigure(
         f"accuracy-{dataset}",
-        f"Accuracy on each task after each stage: {dataset_title(dataset)}, {task_text(rows, size)}",
+        f"Accuracy on each task after each stage: {place(rows)}",
         f"Row s is the model after stage s, column r the test images of task r; mean over "
         f"{style.seeds_text(rows, 'panel')}. The diagonal is a task just learned; a column that darkens from top to "
         "bottom is a task that is forgotten. Look for an even last row: one that is bright only at its right end is a "
@@ -74,7 +74,7 @@ def accuracy_heat_maps(results: Results, trials: pd.DataFrame, dataset: str) -> 
 
 def confusion_matrices(results: Results, trials: pd.DataFrame, dataset: str) -> ReportFigure | None:
     """Draw the confusions of the last model of one seed, classes in the order learned."""
-    size, rows = at_main_size(trials)
+    rows = at_main_size(trials)
     rows = rows[rows["method"].isin(style.shown_methods(rows))]
     seed = rows.groupby("seed")["method"].nunique().idxmax()
     rows = rows[rows["seed"] == seed].drop_duplicates("method")
@@ -93,7 +93,7 @@ def confusion_matrices(results: Results, trials: pd.DataFrame, dataset: str) -> 
             axes.axvline(border + 0.5, color="white", linewidth=0.4, alpha=0.6)
     return ReportFigure(
         f"confusion-{dataset}",
-        f"Confusion matrix of the last stage: {dataset_title(dataset)}, {task_text(rows, size)}, seed {seed}",
+        f"Confusion matrix of the last stage: {place(rows)}, seed {seed}",
         "A row for each true class and a column for each predicted one, numbered in the order learned, lines between "
         "tasks. Look for a bright diagonal; a bright band on the right means that images of old tasks are predicted "
         f"as classes of the newest one.{style.left_out(trials, methods, 'confusions')}",
@@ -105,10 +105,10 @@ def confusion_matrix(counts: pd.DataFrame) -> tuple[NDArray[np.float64], list[in
     """Return the shares of each true class at the last stage, classes in the order learned, and the ends of tasks."""
     first = counts.groupby("true_class")["stage"].min()
     order = sorted(first.index, key=lambda label: (first[label], label))
-    place = {label: k for k, label in enumerate(order)}
+    index = {label: k for k, label in enumerate(order)}
     last = counts[counts["stage"] == counts["stage"].max()]
     matrix = np.zeros((len(order), len(order)))
-    matrix[last["true_class"].map(place), last["predicted_class"].map(place)] = last["count"]
+    matrix[last["true_class"].map(index), last["predicted_class"].map(index)] = last["count"]
     totals = matrix.sum(axis=1, keepdims=True)
     borders = np.cumsum(first.value_counts().sort_index()).tolist()
     return np.divide(matrix, totals, out=np.zeros_like(matrix), where=totals > 0), borders
@@ -119,7 +119,7 @@ def _sampling_trial(trials: pd.DataFrame) -> pd.Series | None:
     rows = trials[uses_external(trials)]
     if rows.empty:
         return None
-    rows = at_main_size(rows)[1]
+    rows = at_main_size(rows)
     preferred = rows[rows["method"] == "gd+ext"]
     return (preferred if len(preferred) else rows).sort_values("seed").iloc[0]
 

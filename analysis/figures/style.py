@@ -131,11 +131,11 @@ def panels_of(figure: Figure, rows: int, columns: int) -> list[Axes]:
     return list(figure.subplots(rows, columns, squeeze=False).ravel())
 
 
-def metric_panels(convention: str, size: tuple[float, float]) -> tuple[Figure, list[tuple[Axes, str, str]]]:
-    """Return a figure with a panel for ACC and one for FGT: (axes, column, label) of each."""
+def metric_panels(trials: pd.DataFrame, size: tuple[float, float]) -> tuple[Figure, list[tuple[Axes, str, str]]]:
+    """Return a figure with a panel for ACC and one for FGT by the trials' convention: (axes, column, label) of each."""
     figure = Figure(figsize=size, layout="constrained")
     left, right = panels_of(figure, 1, 2)
-    return figure, [(left, "acc", "ACC (%)"), (right, f"fgt_{convention}", "FGT (%)")]
+    return figure, [(left, "acc", "ACC (%)"), (right, f"fgt_{trials['convention'].iloc[0]}", "FGT (%)")]
 
 
 def style_axes(axes: Axes, x: str, y: str) -> None:

@@ -28,7 +28,7 @@ TEMPLATES = Environment(
 
 def render_page(
     results: Results,
-    found: list[Setting],
+    settings: list[Setting],
     tables: list[Table],
     figures: list[dict[str, Any]],
     refresh: int | None = None,
@@ -36,11 +36,11 @@ def render_page(
     """Return the page as HTML."""
     done = len(results.trials)
     trials = trial_context(results)  # before the notes, which name files that could not be read
-    remarks = [*results.notes, *([text] if (text := mixed_note(found)) else [])]
+    remarks = [*results.notes, *([text] if (text := mixed_note(settings)) else [])]
     if not done:
         below = "the stages so far are below" if results.unfinished else "nor any stage of one"
         remarks.append(f"No trial is finished yet, so there are no tables and figures; {below}.")
-    parts = [findings(setting, tables, _suffix(found, setting)) for setting in found]
+    parts = [findings(setting, tables) for setting in settings]
     return TEMPLATES.get_template("template.html.j2").render(
         title=f"Results: {Path(results.address.rstrip('/')).name}",
         address=results.address,
@@ -53,11 +53,11 @@ def render_page(
         findings=[sentence for _, sentences in parts for sentence in sentences],
         experiments=_experiment_grid(results),
         status=status_grid(results.trials) if done else None,
-        settings=[_setting(k, setting, found) for k, setting in enumerate(found, start=1)],
-        tables=_tables(found, tables) + convention_parts(results, found),
+        settings=[_setting(setting) for setting in settings],
+        tables=_tables(settings, tables) + convention_parts(results, settings),
         **_verdicts(tables),
-        comparisons=_comparisons(found, tables),
-        gaps=[_gap(setting, _suffix(found, setting)) for setting in found],
+        comparisons=_comparisons(tables),
+        gaps=[_gap(setting) for setting in settings],
         few=FEW,
         figures=figures,
         **trials,
@@ -66,10 +66,6 @@ def render_page(
         versions=version_grid(results),
         **_reproduction(results),
     )
-
-
-def _suffix(found: list[Setting], setting: Setting) -> str:
-    return f", setting {found.index(setting) + 1}" if len(found) > 1 else ""
 
 
 def _listed(values: Iterable[object]) -> str:
@@ -84,11 +80,11 @@ def _experiment_grid(results: Results) -> Grid | None:
     return frame_grid(frame, "Trials by experiment and state")
 
 
-def _setting(k: int, setting: Setting, found: list[Setting]) -> dict[str, Any]:
+def _setting(setting: Setting) -> dict[str, Any]:
     trials = setting.variants
     titles = dict(zip(trials["method"].astype(str), trials["method_title"].astype(str), strict=True))
     return {
-        "heading": f"Setting {k}" if len(found) > 1 else "Setting",
+        "heading": f"Setting {setting.number}" if setting.number else "Setting",
         "entries": {
             "data": _listed(dataset_title(name) for name in trials["dataset"].unique()),
             "streams": _listed(sorted(trials.loc[uses_external(trials), "stream"].unique())) or "none",
@@ -102,12 +98,12 @@ def _setting(k: int, setting: Setting, found: list[Setting]) -> dict[str, Any]:
     }
 
 
-def _tables(found: list[Setting], tables: list[Table]) -> list[dict[str, Any]]:
+def _tables(settings: list[Setting], tables: list[Table]) -> list[dict[str, Any]]:
     parts = []
-    for k, setting in enumerate(found, start=1):
+    for setting in settings:
         own = [table for table in tables if table.setting is setting]
         if own:
-            heading = f"Setting {k}: {setting.label}" if len(found) > 1 else ""
+            heading = f"Setting {setting.number}: {setting.label}" if setting.number else ""
             notes = [note for table in own for note in table.notes]
             parts.append(report_part(heading, [grid for table in own for grid in grids(table)], notes))
     return parts
@@ -142,13 +138,13 @@ def _verdicts(tables: list[Table]) -> dict[str, Any]:
     }
 
 
-def _comparisons(found: list[Setting], tables: list[Table]) -> list[dict[str, Any]]:
+def _comparisons(tables: list[Table]) -> list[dict[str, Any]]:
     parts = []
     for table in tables:
         frame = table.comparisons
         if frame.empty or frame["n"].max() < 2:
             continue
-        title = f"{table.layout.title}{_suffix(found, table.setting)}"
+        title = f"{table.layout.title}{table.setting.suffix}"
         titles = table.frame.set_index("method")["title"].to_dict()
         shown = pd.DataFrame(
             {
@@ -170,7 +166,7 @@ def _comparisons(found: list[Setting], tables: list[Table]) -> list[dict[str, An
     return parts
 
 
-def _gap(setting: Setting, suffix: str) -> dict[str, Any]:
+def _gap(setting: Setting) -> dict[str, Any]:
     frame, notes = gap_closed(setting)
     if frame.empty:
         return {"notes": notes, "grid": None}
@@ -187,7 +183,7 @@ def _gap(setting: Setting, suffix: str) -> dict[str, Any]:
         }
     )
     title = "Gap closed from Baseline (0%) to Oracle (100%): interquartile mean over seeds and task sizes"
-    return {"notes": notes, "grid": frame_grid(shown, f"{title}{suffix}")}
+    return {"notes": notes, "grid": frame_grid(shown, f"{title}{setting.suffix}")}
 
 
 def _reproduction(results: Results) -> dict[str, Any]:

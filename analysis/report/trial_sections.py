@@ -21,7 +21,13 @@ def trial_context(results: Results) -> dict[str, Any]:
     """Return a grid of all trials, and of the first of them the stages."""
     finished, varying = results.trials, varying_fields(results.specs.to_dict("records"))  # type: ignore[arg-type]
     fields = _fields(results.specs, [name for name in varying if name not in ("dataset", "task_size")])
-    frame = pd.concat([_finished(finished), *([_unfinished(results)] if results.unfinished else [])], ignore_index=True)
+    frame = _rows(finished, ["collapsed" if value else "finished" for value in finished["collapsed"]])
+    minutes = [Cell(f"{value / 60:.1f}", value) for value in finished["seconds"].astype(float)]
+    frame = frame.assign(minutes=pd.Series(minutes))
+    if results.unfinished:
+        unfinished = _unfinished(results)
+        states = [f"after stage {stage}" for stage in unfinished["stage"]]
+        frame = pd.concat([frame, _rows(unfinished, states)], ignore_index=True)
     position = list(frame.columns).index("ACC")
     for name, values in reversed(fields.items()):
         frame.insert(position, name, frame["trial"].map(values))
@@ -55,7 +61,14 @@ def _fields(specs: pd.DataFrame, names: list[str]) -> dict[str, "pd.Series[Any]"
     }
 
 
-def _finished(trials: pd.DataFrame) -> pd.DataFrame:
+def _unfinished(results: Results) -> pd.DataFrame:
+    """Return the trials that are still running, or were stopped, after their last stage."""
+    curves = results.curves[results.curves["trial_id"].isin(results.unfinished)]
+    last = curves.sort_values("stage").groupby("trial_id", observed=True).last()
+    return last.assign(method_title=results.specs["method_title"].reindex(last.index)).reset_index()
+
+
+def _rows(trials: pd.DataFrame, states: list[str]) -> pd.DataFrame:
     return pd.DataFrame(
         {
             "trial": trials["trial_id"].astype(str),
@@ -64,26 +77,7 @@ def _finished(trials: pd.DataFrame) -> pd.DataFrame:
             "task size": trials["task_size"],
             "seed": trials["seed"],
             **_metrics(trials),
-            "state": ["collapsed" if value else "finished" for value in trials["collapsed"]],
-            "minutes": [Cell(f"{value / 60:.1f}", value) for value in trials["seconds"].astype(float)],
-        }
-    )
-
-
-def _unfinished(results: Results) -> pd.DataFrame:
-    """Return rows of the trials that are still running, or were stopped."""
-    curves = results.curves[results.curves["trial_id"].isin(results.unfinished)]
-    last = curves.sort_values("stage").groupby("trial_id", observed=True).last()
-    specs = results.specs.reindex(last.index)
-    return pd.DataFrame(
-        {
-            "trial": last.index.astype(str),
-            "method": specs["method_title"].astype(str).to_numpy(),
-            "data": [dataset_title(name) for name in specs["dataset"]],
-            "task size": specs["task_size"].to_numpy(),
-            "seed": specs["seed"].to_numpy(),
-            **_metrics(last),
-            "state": [f"after stage {stage}" for stage in last["stage"]],
+            "state": states,
         }
     )
 

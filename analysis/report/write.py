@@ -9,7 +9,8 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any
 
-from analysis.aggregate import Setting, settings
+from analysis import aggregate
+from analysis.aggregate import Setting
 from analysis.figures import all_figures
 from analysis.figures.comparison import by_memory
 from analysis.figures.style import ReportFigure, panels, render
@@ -38,38 +39,35 @@ def write_report(
     on_step(0.0, "reading results")
     results = load(address)
     on_step(0.3, "tables")
-    found = settings(results)
-    tables = all_tables(found)
-    _write_files(_beside(target, "tables"), _table_files(found, tables))
+    settings = aggregate.settings(results)
+    tables = all_tables(settings)
+    _write_files(_beside(target, "tables"), _table_files(tables))
     on_step(0.4, "figures")
-    figures = _figures(results, found, stream_finder(results, streams or {}))
+    figures = _figures(results, settings, stream_finder(results, streams or {}))
     shown: list[dict[str, Any]] = []
     files: dict[str, bytes] = {}
-    for k, (name, figure) in enumerate(figures.items()):
-        on_step(0.5 + 0.4 * k / len(figures), name)
-        images = render(figure.figure)
-        files |= {f"{name}.{kind}": content for kind, content in images.items()}
+    for k, figure in enumerate(figures):
+        on_step(0.5 + 0.4 * k / len(figures), figure.name)
+        files |= {f"{figure.name}.{kind}": content for kind, content in render(figure.figure).items()}
         drawn = [(width, base64.b64encode(image).decode()) for width, image in panels(figure.figure)]
-        shown.append({"name": name, "title": figure.title, "caption": figure.caption, "panels": drawn})
+        shown.append({"name": figure.name, "title": figure.title, "caption": figure.caption, "panels": drawn})
     _write_files(_beside(target, "figures"), files)
     on_step(0.9, "page")
-    write_atomic(str(target), render_page(results, found, tables, shown, refresh).encode())
+    write_atomic(str(target), render_page(results, settings, tables, shown, refresh).encode())
     on_step(1.0, "done")
     return target, results
 
 
-def _figures(results: Results, found: list[Setting], find_stream: FindStream) -> dict[str, ReportFigure]:
-    """Return every figure of every setting by the name of its file; of several settings each figure names its own."""
-    if len(found) == 1:
-        return {figure.name: figure for figure in all_figures(results, found[0], find_stream)}
-    own = {
-        f"setting{k}-{figure.name}": replace(
-            figure, title=f"{figure.title} (setting {k})", caption=f"Setting {k}: {setting.label}. {figure.caption}"
-        )
-        for k, setting in enumerate(found, start=1)
-        for figure in all_figures(results, setting, find_stream)
-    }
-    return own | {figure.name: figure for figure in by_memory(results, found)}
+def _figures(results: Results, settings: list[Setting], find_stream: FindStream) -> list[ReportFigure]:
+    """Return every figure of every setting; of several settings each figure names its own."""
+    figures = []
+    for setting in settings:
+        for figure in all_figures(results, setting, find_stream):
+            if k := setting.number:
+                title, caption = f"{figure.title} (setting {k})", f"Setting {k}: {setting.label}. {figure.caption}"
+                figure = replace(figure, name=f"setting{k}-{figure.name}", title=title, caption=caption)
+            figures.append(figure)
+    return figures + by_memory(results, settings)
 
 
 def _target(address: str, out: str | None) -> Path:
@@ -115,11 +113,11 @@ def is_over(results: Results) -> bool:
     return not results.states["state"].isin(["running", "waiting"]).any()
 
 
-def _table_files(found: list[Setting], tables: list[Table]) -> dict[str, bytes]:
+def _table_files(tables: list[Table]) -> dict[str, bytes]:
     """Return each table in three formats, with its settings and notes, so that a file is clear on its own."""
     files = {}
     for table in tables:
-        prefix = f"setting{found.index(table.setting) + 1}-" if len(found) > 1 else ""
+        prefix = f"setting{table.setting.number}-" if table.setting.number else ""
         name = f"{prefix}table-{table.layout.key}"
         parts, notes = grids(table), [f"Settings: {table.setting.label}.", *table.notes]
         files[f"{name}.csv"] = to_csv(table).encode()

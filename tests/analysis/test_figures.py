@@ -21,16 +21,16 @@ def test_a_sweep_averages_only_seeds_that_all_its_points_have(tmp_path):
         level = int(40 + 10 * seed + 4 * (ratio > 0))
         write_made(str(tmp_path), "x", made_spec("gd+ext", seed, ood_ratio=ratio), lambda s, r, level=level: level)
     trials = analysis.load(str(tmp_path)).trials
-    shown = by_ood_ratio(trials, "cifar100", "paper")
+    shown = by_ood_ratio(trials, "cifar100")
     np.testing.assert_allclose(shown.figure.axes[0].lines[0].get_ydata().astype(float), [40, 44])
     assert "over one seed" in shown.caption
-    assert by_ood_ratio(trials[trials["seed"] > 0], "cifar100", "paper") is None  # no seed in common
+    assert by_ood_ratio(trials[trials["seed"] > 0], "cifar100") is None  # no seed in common
 
 
 def test_a_sweep_leaves_out_points_that_share_no_seed_with_the_others(tmp_path):
     for ratio, seed in ((0.0, 0), (0.0, 1), (0.5, 0), (0.5, 1), (1.0, 2)):
         write_made(str(tmp_path), "x", made_spec("gd+ext", seed, ood_ratio=ratio), lambda s, r: 50)
-    shown = by_ood_ratio(analysis.load(str(tmp_path)).trials, "cifar100", "paper")
+    shown = by_ood_ratio(analysis.load(str(tmp_path)).trials, "cifar100")
     np.testing.assert_allclose(shown.figure.axes[0].lines[0].get_xdata().astype(float), [0.0, 0.5])
     assert "over 2 seeds" in shown.caption
 
@@ -40,16 +40,16 @@ def test_lines_over_other_seeds_are_told(tmp_path):
         for seed in range(seeds):
             write_made(str(tmp_path), "x", made_spec(method, seed, num_classes=6), lambda s, r, seed=seed: 60 + seed)
     results = analysis.load(str(tmp_path))
-    caption = incremental(results, results.trials, "cifar100", 2, "paper").caption
+    caption = incremental(results, results.trials, "cifar100").caption
     assert "mean over 3 seeds (unequal seeds: GD+ext seed 0; do not compare these lines)" in caption
     even = results.trials[results.trials["method"] != "gd+ext"]
-    assert "mean over 3 seeds, bands" in incremental(results, even, "cifar100", 2, "paper").caption
+    assert "mean over 3 seeds, bands" in incremental(results, even, "cifar100").caption
 
 
 def test_arrows_of_what_external_data_change_are_over_the_same_seeds(tmp_path):
     for method, seed, level in (("gd", 0, 50), ("gd", 1, 80), ("gd+ext", 0, 55), ("oracle", 7, 90)):
         write_made(str(tmp_path), "x", made_spec(method, seed), lambda s, r, level=level: level)
-    shown = improvement(analysis.load(str(tmp_path)).trials, "cifar100", "paper")
+    shown = improvement(analysis.load(str(tmp_path)).trials, "cifar100")
     start, end = (line.get_ydata()[0] for line in shown.figure.axes[0].lines[-2:])
     assert (start, end) == pytest.approx((50, 55))
     assert "over the seeds that both have (of seed 0)" in shown.caption
@@ -71,8 +71,8 @@ def test_methods_that_a_figure_has_no_room_for_are_named(tmp_path):
         ticks = shown.figure.axes[0].get_xticks()
         np.testing.assert_array_equal(ticks, ticks.round())
     small = results.trials[results.trials["task_size"] == 2]
-    assert " Not shown: " in incremental(results, small, "cifar100", 2, "paper").caption
-    seeds = paired_slopes(results.trials, "cifar100", "paper")
+    assert " Not shown: " in incremental(results, small, "cifar100").caption
+    seeds = paired_slopes(results.trials, "cifar100")
     assert [text.get_text() for text in seeds.figure.axes[0].get_yticklabels()][-1] == "My own"
     assert len(seeds.figure.axes[0].get_yticks()) == 14
     assert " Not shown: WA (see" in seeds.caption
@@ -81,14 +81,14 @@ def test_methods_that_a_figure_has_no_room_for_are_named(tmp_path):
 def test_external_data_change_methods_of_any_name(tmp_path):
     for method in ("wa", "wa+ext"):
         write_made(str(tmp_path), "x", made_spec(method, 0), lambda s, r: 60)
-    assert improvement(analysis.load(str(tmp_path)).trials, "cifar100", "paper") is not None
+    assert improvement(analysis.load(str(tmp_path)).trials, "cifar100") is not None
 
 
 def test_a_sweep_of_any_method_is_drawn_and_points_left_out_are_named(tmp_path):
     for method, ratio, seed in product(("gd+ext", "lwf+ext"), (0.0, 0.5), (0, 1)):
         write_made(str(tmp_path), "x", made_spec(method, seed, ood_ratio=ratio), lambda s, r: 50)
     write_made(str(tmp_path), "x", made_spec("gd+ext", 2, ood_ratio=1.0), lambda s, r: 50)
-    shown = by_ood_ratio(analysis.load(str(tmp_path)).trials, "cifar100", "paper")
+    shown = by_ood_ratio(analysis.load(str(tmp_path)).trials, "cifar100")
     assert "ACC and FGT of LwF+ext, GD+ext against" in shown.caption
     assert "Without 1: no seed in common." in shown.caption
 
