@@ -8,7 +8,7 @@ import pandas as pd
 
 from analysis import stats
 from analysis.aggregate import Setting, ordered, summarize
-from analysis.published import PUBLISHED, TRIALS, Published
+from analysis.published import PUBLISHED, TRIALS
 from gd_ray.methods import METHODS
 from gd_ray.naming import counted
 from gd_ray.paper import METHODS as PAPERS_METHODS
@@ -17,6 +17,8 @@ from gd_ray.paper import TABLES
 MARGIN = 1.0
 """Points of ACC or FGT within which a printed mean counts as reproduced."""
 _CELL = ("dataset", "task_size", "method")
+_PRINTED_AS = {"acc": "acc", "fgt_released": "fgt"}
+"""The printed FGT very likely follows the released program's formula."""
 
 
 @dataclass(frozen=True)
@@ -125,25 +127,17 @@ def all_tables(settings: Iterable[Setting]) -> list[Table]:
     return [table for table in tables if table is not None]
 
 
-def _printed(dataset: str, task_size: int, method: str, metric: str) -> Published | None:
-    """Return the printed cell. The printed FGT very likely follows the released program's formula."""
-    name = {"acc": "acc", "fgt_released": "fgt"}.get(metric)
-    return PUBLISHED.get((dataset, task_size, method, name)) if name else None
-
-
 def _cells(layout: Layout, setting: Setting, trials: pd.DataFrame) -> pd.DataFrame:
-    has_printed = any(key[0] in set(trials["dataset"]) for key in PUBLISHED)
-    metrics = dict.fromkeys(["acc", f"fgt_{setting.convention}", *(["fgt_released"] if has_printed else [])])
+    of_papers_data = trials["dataset"].isin(list(TRIALS)).any()
+    metrics = dict.fromkeys(["acc", f"fgt_{setting.convention}", *(["fgt_released"] if of_papers_data else [])])
+    printed_cells = {} if trials["first_task_size"].any() else PUBLISHED  # the paper has tasks of one size
     titles = trials.drop_duplicates("method").set_index("method")["method_title"].to_dict()
-    groups = dict(iter(trials.groupby(list(_CELL), observed=True)))
-    comparable = {key: setting.is_papers(group) for key, group in groups.items()}
-    has_printed_protocol = {key: not group["first_task_size"].any() for key, group in groups.items()}
+    comparable = {key: setting.is_papers(group) for key, group in trials.groupby(list(_CELL), observed=True)}
     blocks = {method: name for name, methods in layout.blocks for method in methods}
-    frame = summarize(trials, _CELL, metrics)
     rows = []
-    for cell in frame.to_dict("records"):
+    for cell in summarize(trials, _CELL, metrics).to_dict("records"):
         key = (cell["dataset"], cell["task_size"], cell["method"])
-        printed = _printed(*key, cell["metric"]) if has_printed_protocol[key] else None
+        printed = printed_cells.get((*key, _PRINTED_AS.get(cell["metric"], "")))
         values, verdict = cell.pop("values"), ""
         if printed is not None and comparable[key]:
             n = TRIALS[cell["dataset"]]

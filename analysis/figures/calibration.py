@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
-from analysis.aggregate import at_main_size, place
+from analysis.aggregate import ordered, place
 from analysis.conventions_table import histograms
 from analysis.figures import style
 from analysis.figures.style import ReportFigure, label_of, line_style
@@ -23,16 +23,14 @@ Histograms = dict[str, tuple[NDArray[np.float64], NDArray[np.float64]]]
 
 def calibration_figures(results: Results, trials: pd.DataFrame, dataset: str) -> list[ReportFigure]:
     """Draw both figures of one task size, where the confidences of a stage are stored."""
-    rows = at_main_size(trials)
-    chosen = style.shown_methods(rows)
-    rows = rows[rows["method"].isin(chosen)].astype({"trial_id": str})
+    rows = style.shown_trials(trials).astype({"trial_id": str})
     stored = results.rows("confidences", rows["trial_id"].tolist())
     if stored.empty:
         return []
     stored = stored.astype({"trial_id": str})
     rows = rows[rows["trial_id"].isin(stored["trial_id"])]
     ids = rows.groupby("method", observed=True)["trial_id"].agg(list)
-    pooled = {m: histograms(stored[stored["trial_id"].isin(ids[m])]) for m in chosen if m in ids.index}
+    pooled = {m: histograms(stored[stored["trial_id"].isin(ids[m])]) for m in ordered(rows["method"])}
     figures = [_reliability(pooled, rows, dataset), _seen_and_unseen(pooled, rows, dataset)]
     note = style.left_out(trials, list(pooled), "rows('confidences')")
     return [replace(figure, caption=figure.caption + note) for figure in figures if figure is not None]

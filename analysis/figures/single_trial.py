@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
-from analysis.aggregate import at_main_size, place, uses_external
+from analysis.aggregate import at_main_size, ordered, place, uses_external
 from analysis.curves import accuracy_matrix
 from analysis.figures import style
 from analysis.figures.style import ReportFigure, label_of, plain
@@ -43,12 +43,11 @@ def _heat_maps(matrices: Sequence[tuple[str, NDArray[np.float64]]], x: str, y: s
 
 def accuracy_heat_maps(results: Results, trials: pd.DataFrame, dataset: str) -> ReportFigure | None:
     """Draw the mean accuracy after each stage on each task."""
-    rows = at_main_size(trials)
-    rows = rows[rows["method"].isin(style.shown_methods(rows))]
+    rows = style.shown_trials(trials)
     stages = results.stages[results.stages["trial_id"].isin(rows["trial_id"])]
     by_trial = dict(list(stages.groupby("trial_id", observed=True)))
     rows = rows[rows["trial_id"].isin(list(by_trial))]  # stages that cannot be read are left out
-    methods = style.shown_methods(rows)
+    methods = ordered(rows["method"])
     if not methods:
         return None
     means = []
@@ -74,14 +73,13 @@ def accuracy_heat_maps(results: Results, trials: pd.DataFrame, dataset: str) -> 
 
 def confusion_matrices(results: Results, trials: pd.DataFrame, dataset: str) -> ReportFigure | None:
     """Draw the confusions of the last model of one seed, classes in the order learned."""
-    rows = at_main_size(trials)
-    rows = rows[rows["method"].isin(style.shown_methods(rows))]
+    rows = style.shown_trials(trials)
     seed = rows.groupby("seed")["method"].nunique().idxmax()
     rows = rows[rows["seed"] == seed].drop_duplicates("method")
     counts = results.rows("confusions", rows["trial_id"].astype(str).tolist())
     trial_of = dict(zip(rows["method"], rows["trial_id"], strict=True))
     by_trial = {trial: counts[counts["trial_id"] == trial] for trial in counts["trial_id"].unique()}
-    methods = [method for method in style.shown_methods(rows) if trial_of[method] in by_trial]
+    methods = [method for method in ordered(rows["method"]) if trial_of[method] in by_trial]
     if not methods:
         return None
     matrices = [(label_of(rows, m), *confusion_matrix(by_trial[trial_of[m]])) for m in methods]

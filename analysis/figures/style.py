@@ -18,7 +18,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
-from analysis.aggregate import ordered, uses_external
+from analysis.aggregate import at_main_size, ordered, uses_external
 from gd_ray.methods import METHODS
 from gd_ray.paper import METHODS as PAPERS_METHODS
 
@@ -110,6 +110,12 @@ def shown_methods(trials: pd.DataFrame) -> list[str]:
     methods = ordered(trials["method"])
     first = sorted(methods, key=lambda method: (method not in _FIRST, method in METHODS))[:_ROOM]
     return [method for method in methods if method in first]
+
+
+def shown_trials(trials: pd.DataFrame) -> pd.DataFrame:
+    """Return the trials of the main task size, of as many methods as a figure has room for."""
+    rows = at_main_size(trials)
+    return rows[rows["method"].isin(shown_methods(rows))]
 
 
 def left_out(trials: pd.DataFrame, shown: Collection[str], where: str) -> str:

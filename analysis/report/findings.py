@@ -22,15 +22,14 @@ def findings(setting: Setting, tables: list[Table]) -> tuple[Grid, list[str]]:
         shown[metric_title(metric, setting.convention)] = pd.Series(
             {method: _mean(cell) for method, cell in cells.to_dict("index").items()}
         )
-        shown["n"] = cells["n"]
         sentences.append(_best(cells, metric, where))
+    shown["n"] = cells["n"]
     for table in tables:
         rows = table.comparisons[table.comparisons["task_size"] == trials["task_size"].iloc[0]]
         rows = rows[(rows["dataset"] == dataset) & (rows["method"] == rows["against"].astype(str) + "+ext")]
         for method, own in rows.groupby("against", sort=False) if table.setting is setting else ():
             sentences.append(f"{shown['method'][method]} with external data{setting.suffix}: {_changes(own)}.")
     shown = shown.sort_values("ACC ↑", key=lambda cells: -cells.map(lambda cell: cell.value), kind="stable")
-    shown["n"] = shown.pop("n")
     title = f"{where}: mean ± standard deviation in %, over n seeds"
     return frame_grid(shown, title), [text for text in dict.fromkeys(sentences) if text]
 
