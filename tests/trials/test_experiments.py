@@ -32,6 +32,12 @@ def test_what_goes_beyond_the_paper_shares_its_settings():
         assert all(spec_cost(spec) for spec in specs(name) if spec.seed == 0)
 
 
+def test_new_methods_do_not_join_an_experiment_that_was_run():
+    found = [spec for spec in specs("reduced-more") if spec.method.name not in PAPERS_METHODS]
+    assert {spec.method.learner for spec in found} == {"distillation", "wa", "bic", "icarl", "dmc"}
+    assert len(specs("reduced-more")) == 96
+
+
 def test_trials_shared_between_experiments_are_the_same():
     table1 = {spec.trial_id for spec in specs("table1")}
     shared = {spec.trial_id for spec in specs("table5")} & table1
