@@ -24,7 +24,7 @@ from gd_ray.progress import ProgressCallback
 from gd_ray.seeding import Purpose, generator, numpy_generator, step_purposes, torch_seed
 from gd_ray.spec import TrialSpec
 from gd_ray.steps import StageSizes, Step
-from gd_ray.training import Loss, fit
+from gd_ray.training import Batches, Loss, fit
 
 IntArray = NDArray[np.int64]
 
@@ -125,31 +125,31 @@ class Stage:
         loss: Loss,
         indices: IntArray,
         parameters: Iterable[nn.Parameter] | None = None,
+        *,
+        batches: Batches | None = None,
+        weight_decay: float | None = None,
+        nesterov: bool = False,
     ) -> None:
-        """Train a network on some images of the stage, by default all its parameters, and log losses and time."""
+        """Train a network on some images of the stage, by default all its parameters, and log losses and time.
+
+        `batches` and `weight_decay` take the place of random batches of the images and of the spec's decay.
+        """
         assert step.training is not None, "this step trains nothing"
         spec, device = self.spec, self.device
         started, done = perf_counter(), 0
-        plan = spec.schedule(step.training, step.epoch_images or len(indices))
-        shuffling, augmentation, dropout = step_purposes(step.name)
-        batches = TrainingBatches(
-            images=self.images,
-            labels=self.labels,
-            statistics=self.statistics,
-            indices=torch.from_numpy(indices),
-            batch_size=spec.batch_size,
-            updates=plan.updates,
-            shuffle_rng=generator(spec.seed, self.number, shuffling),
-            augmentation_rng=generator(spec.seed, self.number, augmentation),
-        )
+        plan = spec.schedule(step.training, step.epoch_images or len(indices), step.batch_size)
+        batch_size = min(step.batch_size or spec.batch_size, len(indices))
+        if batches is None:
+            batches = self.batches(step.name, indices, batch_size, plan.updates)
         optimizer = torch.optim.SGD(
             list(network.parameters() if parameters is None else parameters),
             lr=plan.learning_rate,
             momentum=spec.momentum,
-            weight_decay=spec.weight_decay,
+            weight_decay=spec.weight_decay if weight_decay is None else weight_decay,
+            nesterov=nesterov,
             fused=device.type == "cuda",  # on a CPU it gains nothing
         )
-        total = plan.updates * min(spec.batch_size, len(indices))
+        total = plan.updates * batch_size
 
         def on_images(number: int) -> None:
             nonlocal done
@@ -157,12 +157,27 @@ class Stage:
             self.progress(self.number, step.name, done, total)
 
         with training_arithmetic(spec.precision, device):
-            losses = fit(network, loss, batches, plan, optimizer, self._dropout_rng(dropout), on_images)
+            losses = fit(network, loss, batches, plan, optimizer, self._dropout_rng(step.name), on_images)
         self._check_finite(step.name, losses)
         self.log.losses |= {f"{step.name} {name}": value for name, value in losses.items()}
         self.log.add(step.name, started, done)
 
-    def _dropout_rng(self, purpose: int) -> DropoutRng:
+    def batches(self, step: str, indices: IntArray, batch_size: int, updates: int) -> TrainingBatches:
+        """Return random batches of some images of the stage, with the random numbers of a step."""
+        shuffling, augmentation, _ = step_purposes(step)
+        return TrainingBatches(
+            images=self.images,
+            labels=self.labels,
+            statistics=self.statistics,
+            indices=torch.from_numpy(indices),
+            batch_size=batch_size,
+            updates=updates,
+            shuffle_rng=generator(self.spec.seed, self.number, shuffling),
+            augmentation_rng=generator(self.spec.seed, self.number, augmentation),
+        )
+
+    def _dropout_rng(self, step: str) -> DropoutRng:
+        *_, purpose = step_purposes(step)
         if self.device.type == "cuda":
             return PhiloxDropout(torch_seed(self.spec.seed, self.number, purpose), self.device)
         return generator(self.spec.seed, self.number, purpose)

@@ -171,12 +171,13 @@ class TrialSpec:
         first = self.first_task_size or self.task_size
         return (first, *(self.task_size,) * ((self.num_classes - first) // self.task_size))
 
-    def schedule(self, training: Training, images: int) -> Schedule:
+    def schedule(self, training: Training, images: int, batch_size: int | None = None) -> Schedule:
+        """Return the schedule of a training on a set of images, in batches of the spec unless others are given."""
         factor = self.epoch_factor * (self.fine_tune_factor if training == "fine-tuning" else 1.0)
         return schedule(
             training,
             images=images,
-            batch_size=self.batch_size,
+            batch_size=batch_size or self.batch_size,
             epoch_factor=factor,
             learning_rate=self.learning_rate,
         )

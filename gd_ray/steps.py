@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from gd_ray.conventions import convention_named
 from gd_ray.coreset import images_per_previous_class
-from gd_ray.schedule import Training
+from gd_ray.schedule import Schedule, Training
 
 if TYPE_CHECKING:
     from gd_ray.spec import TrialSpec
@@ -30,8 +30,12 @@ class StageSizes:
     external: int
 
     @property
+    def labelled(self) -> int:
+        return self.current + self.exemplars
+
+    @property
     def all(self) -> int:
-        return self.current + self.exemplars + self.external
+        return self.labelled + self.external
 
 
 @dataclass(frozen=True)
@@ -44,23 +48,28 @@ class Step:
     """Its schedule; None if nothing learns and every image is looked at once."""
     images: int
     """Images of one epoch."""
-    references: int = 0
-    """Models that are evaluated beside the one that learns."""
+    references: float = 0
+    """Models that are evaluated beside the one that learns; a fraction where only some of the images need them."""
     head_only: bool = False
     epoch_images: int | None = None
     """Images that count as one epoch of the schedule, where that is not the set itself."""
+    batch_size: int | None = None
+    """Images of an update, where that is not the spec's."""
 
     @property
     def passes(self) -> float:
         """Cost of one image, in forward passes of the network."""
         return 1 + (0 if self.head_only or self.training is None else BACKWARD) + self.references
 
+    def schedule(self, spec: "TrialSpec") -> Schedule:
+        assert self.training is not None, "this step trains nothing"
+        return spec.schedule(self.training, self.epoch_images or self.images, self.batch_size)
+
     def images_looked_at(self, spec: "TrialSpec") -> int:
         """Return the images of all its updates."""
         if self.training is None:
             return self.images
-        updates = spec.schedule(self.training, self.epoch_images or self.images).updates
-        return updates * min(spec.batch_size, self.images)
+        return self.schedule(spec).updates * min(self.batch_size or spec.batch_size, self.images)
 
 
 def teacher_step(spec: "TrialSpec", sizes: StageSizes) -> Step:

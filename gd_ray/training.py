@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from gd_ray.cuda_graph import graphed
-from gd_ray.data.augmentation import TrainingBatches
+from gd_ray.data.augmentation import BatchDraw
 from gd_ray.networks.classifier import Classifier, as_reference
 from gd_ray.networks.dropout import DropoutRng
 from gd_ray.philox import PhiloxDropout
@@ -25,6 +25,14 @@ class Loss(Protocol):
     def __call__(self, network: Classifier, inputs: Tensor, labels: Tensor, dropout: DropoutRng) -> dict[str, Tensor]:
         """Return the terms of the loss on one batch; their sum is minimized."""
         ...
+
+
+class Batches(Protocol):
+    """The batches of one training: random numbers of each, and what makes inputs and labels of them on the device."""
+
+    def __iter__(self) -> Iterator[BatchDraw]: ...
+
+    def loader(self) -> Callable[..., tuple[Tensor, Tensor]]: ...
 
 
 class ReferenceLoss:
@@ -57,7 +65,7 @@ class ReferenceLoss:
 def fit(
     network: Classifier,
     loss: Loss,
-    batches: TrainingBatches,
+    batches: Batches,
     schedule: Schedule,
     optimizer: torch.optim.Optimizer,
     dropout: DropoutRng,
@@ -69,8 +77,8 @@ def fit(
     """
     sums, load = LossSums(), batches.loader()
 
-    def update(whole: Tensor, factors: Tensor) -> None:
-        inputs, labels = load(whole, factors)
+    def update(*draw: Tensor) -> None:
+        inputs, labels = load(*draw)
         if isinstance(dropout, PhiloxDropout):
             dropout.next_update()
         losses = loss(network, inputs, labels, dropout)
@@ -83,12 +91,12 @@ def fit(
     step = graphed(update, network.device)  # on a CPU the function itself
     network.train()
     with _batches_counted_once(network, schedule.updates):
-        for number, (whole, factors) in enumerate(batches):
+        for number, draw in enumerate(batches):
             optimizer.param_groups[0]["lr"] = rate = schedule.rate(number)
             if number == schedule.last_epoch:
                 sums.clear()
-            step(whole, factors, constant=rate)
-            on_images(whole.shape[1])
+            step(*draw, constant=rate)
+            on_images(draw[0].shape[1])
     network.eval()
     optimizer.zero_grad(set_to_none=True)
     return sums.means(schedule.updates - schedule.last_epoch)
@@ -118,7 +126,11 @@ class LossSums:
 @contextmanager
 def _batches_counted_once(network: nn.Module, updates: int) -> Iterator[None]:
     """Count the batches of all batch norms after the training, rather than each with a kernel in every update."""
-    norms = [module for module in network.modules() if isinstance(module, nn.BatchNorm2d) and module.momentum]
+    norms = [
+        module
+        for module in network.modules()
+        if isinstance(module, nn.BatchNorm2d) and module.momentum and module.training  # frozen parts count none
+    ]
     counts = [norm.num_batches_tracked for norm in norms]
     for norm in norms:
         norm.num_batches_tracked = None

@@ -114,9 +114,13 @@ def _blend(base: Tensor, x: Tensor, factor: Tensor) -> Tensor:
 
 
 def _mean_grey(x: Tensor, luminance: Tensor) -> Tensor:
-    """Return the mean of PIL's 16-bit fixed-point luminance, rounded. Exact in float32: all sums are below 2^24."""
-    grey = ((x @ luminance + 32768) / 65536).floor_()
-    return (grey.mean(dim=(1, 2)) + 0.5).floor_()[:, None, None, None]
+    """Return the mean of the luminance, rounded. Exact in float32: all sums are below 2^24."""
+    return (grey(x, luminance).mean(dim=(1, 2)) + 0.5).floor_()[:, None, None, None]
+
+
+def grey(x: Tensor, luminance: Tensor) -> Tensor:
+    """Return PIL's 16-bit fixed-point luminance of each pixel."""
+    return ((x @ luminance + 32768) / 65536).floor_()
 
 
 def _crop_and_flip(x: Tensor, draw: Augmentation, constants: Constants) -> Tensor:
@@ -130,8 +134,9 @@ def _crop_and_flip(x: Tensor, draw: Augmentation, constants: Constants) -> Tenso
     return padded.view(-1, 3).index_select(0, index).view(number, side, side, 3)
 
 
-BatchDraw = tuple[Tensor, Tensor]
-"""What makes a batch: whole numbers (5, n), of which the first are the images' indices, and jitter factors (2, n)."""
+BatchDraw = tuple[Tensor, ...]
+"""What makes a batch of n images: whole numbers (5, n), of which the first are the images' indices, and jitter factors
+(2, n). Batches of another kind may add to them."""
 
 
 @dataclass(frozen=True, kw_only=True)
