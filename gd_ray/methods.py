@@ -124,6 +124,8 @@ _dmc = Method(
     ood_sampling="random",
     shares_first_model=False,
 )
+_foster = Method(name="foster", title="FOSTER", learner="foster")
+_plcil = Method(name="plcil", title="PLCiL", learner="plcil", confidence=False, external=True, ood_sampling="random")
 
 _presets = (
     _oracle,
@@ -163,6 +165,9 @@ _presets = (
     _external("icarl+ext", "iCaRL+ext", _icarl, confidence=False),
     _dmc,
     replace(_dmc, name="dmc+coreset", title="DMC+coreset", shares_first_model=True, options=(("coreset", True),)),
+    _foster,
+    _external("foster+ext", "FOSTER+ext", _foster),
+    _plcil,
 )
 
 METHODS: Registry[Method] = Registry("method")
@@ -180,6 +185,7 @@ STAGE_BY_HAND = frozenset(
     [
         *("baseline", "lwf", "lwf+ext", "dr", "e2e", "e2e+ext", "gd", "gd+ext", "balance-dw", "balance-dset"),
         *("wa", "wa+ext", "bic", "bic+ext", "icarl", "icarl+ext", "dmc", "dmc+coreset"),
+        *("foster", "foster+ext", "plcil"),
     ]
 )
 """Methods of which tests/test_stage_by_hand.py computes the weights of a whole stage a second time."""

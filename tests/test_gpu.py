@@ -166,7 +166,7 @@ def test_the_row_of_a_trial_names_its_gpu():
     assert None not in found.values()
 
 
-@pytest.mark.parametrize("method", ["icarl+ext", "bic", "wa+ext", "dmc"])
+@pytest.mark.parametrize("method", ["icarl+ext", "bic", "wa+ext", "dmc", "foster+ext", "plcil"])
 def test_other_learners_on_a_gpu(method, tiny_data, tiny_stream):
     spec = tiny_spec(method=method, coreset_size=20)
     result = run_trial(spec, tiny_data, tiny_stream, device="cuda")

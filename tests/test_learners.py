@@ -1,4 +1,4 @@
-"""WA, BiC, iCaRL and DMC against second implementations written from their papers' formulas, and what they refuse."""
+"""Learners beyond the paper against second implementations from their papers' formulas, and what they refuse."""
 
 import math
 from dataclasses import replace
@@ -17,12 +17,18 @@ from gd_ray.evaluation import class_means
 from gd_ray.learner import Stage
 from gd_ray.learners.bic import BiasCorrection, fit_bias, fold_bias
 from gd_ray.learners.dmc import Consolidation, consolidation_target
+from gd_ray.learners.foster import Foster, boosting_terms, compression_terms, effective_weights
 from gd_ray.learners.icarl import ICaRL, sigmoid_terms
+from gd_ray.learners.plcil import PseudoLabeling, pseudo_label_terms
 from gd_ray.learners.wa import align, replay_terms
+from gd_ray.losses import classification
 from gd_ray.methods import METHODS
+from gd_ray.networks.boosted import boosted_classifier
 from gd_ray.networks.classifier import new_classifier
 from gd_ray.networks.nearest_mean import NearestMeanClassifier
 from gd_ray.spec import TrialSpec
+from gd_ray.steps import StageSizes
+from gd_ray.training import ReferenceLoss
 from gd_ray.trial import run_trial
 from tests.helpers import plain
 from tests.helpers.tiny import tiny_spec
@@ -37,15 +43,15 @@ def normal(*shape, seed=0):
     return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
 
 
-def assert_same_value_and_gradient(terms, expected):
+def assert_same_value_and_gradient(terms, expected, columns=5):
     """`terms` of a (6, 5) tensor of logits; `expected` of the same as lists, differentiated by differences."""
-    logits = normal(6, 5).requires_grad_()
+    logits = normal(6, columns).requires_grad_()
     total = sum(terms(logits).values())
     total.backward()
     rows = logits.tolist()
     assert total.item() == pytest.approx(expected(rows), abs=1e-9)
     for i in range(6):
-        for j in range(5):
+        for j in range(columns):
             sides = []
             for change in (1e-5, -1e-5):
                 moved = [list(row) for row in rows]
@@ -330,6 +336,142 @@ def test_dmc_takes_as_many_updates_as_gd_with_external_data():
     assert Consolidation(TrialSpec(method="dmc")).external_size(7000) == 100_000
 
 
+# FOSTER
+
+
+def test_weights_by_effective_numbers_by_hand():
+    # Effective numbers 1 and 1.5; inverses 1 and 2/3, whose mean is 5/6.
+    assert effective_weights(np.array([1, 2]), 0.5).tolist() == pytest.approx([1.2, 0.8], abs=1e-15)
+    assert effective_weights(np.array([3, 500]), 0.0).tolist() == [1, 1]
+    few, many = effective_weights(np.array([20, 500]), 0.97).tolist()
+    assert few / many == pytest.approx((1 - 0.97**500) / (1 - 0.97**20), abs=1e-12)
+
+
+def test_the_loss_of_boosting():
+    weights = [1.4, 1.3, 1.1, 0.7, 0.5]
+
+    def expected(rows):
+        pairs = list(zip(rows, LABELS, strict=True))
+        scaled = [([value / w for value, w in zip(z[:5], weights, strict=True)], y) for z, y in pairs]
+        cls = plain.mean(plain.cls(z, y) for z, y in scaled if y >= 0)
+        new = plain.mean(plain.cls(z[5:10], y) for z, y in pairs if y >= 0)
+        return cls + new + plain.mean(plain.dst(z[:PREV], plain.softmax(z[10:], 2.0), 2.0) for z in rows)
+
+    def terms(outputs):
+        return boosting_terms(outputs, torch.tensor(LABELS), torch.tensor(weights, dtype=torch.float64), 2.0)
+
+    assert_same_value_and_gradient(terms, expected, columns=5 + 5 + PREV)
+
+
+def test_the_loss_of_compression():
+    boosted, weights = normal(6, 5 + 5 + PREV, seed=1), [1.4, 1.3, 1.1, 0.7, 0.5]
+
+    def expected(rows):
+        losses = []
+        for z, reference in zip(rows, boosted.tolist(), strict=True):
+            target = [p * w for p, w in zip(plain.softmax(reference[:5], 2.0), weights, strict=True)]
+            losses.append(plain.dst(z, [value / sum(target) for value in target], 2.0))
+        return plain.mean(losses)
+
+    def terms(logits):
+        weigh = torch.tensor(weights, dtype=torch.float64)
+        return compression_terms(logits, torch.tensor(LABELS), boosted, weigh, 2.0)
+
+    assert_same_value_and_gradient(terms, expected)
+
+
+def test_a_boosted_network_starts_from_the_previous_one_which_does_not_learn():
+    rng = torch.Generator().manual_seed(0)
+    previous = new_classifier("wrn-10-1", 0.3, PREV, rng).eval()
+    boosted, images = boosted_classifier(previous, 5, rng).train(), torch.rand(4, 3, 32, 32, generator=rng)
+    dim = previous.head.in_features
+    with torch.no_grad():
+        features = previous.features(images)
+        assert torch.equal(boosted.features(images)[:, :dim], features)  # no statistics of the batch
+        own, new, old = boosted.eval().logits(images).split((5, 5, PREV), dim=1)
+        assert torch.equal(boosted.head.weight[:PREV, :dim], previous.head.weight)
+        twice = torch.cat([features, boosted.backbone.new(images)], dim=1)
+        torch.testing.assert_close(own, twice @ boosted.head.weight.T + boosted.head.bias)
+        torch.testing.assert_close(new, twice[:, dim:] @ boosted.head.new.weight.T)
+        torch.testing.assert_close(old, previous(images))
+    learned = {name for name, parameter in boosted.named_parameters() if parameter.requires_grad}
+    assert learned == {f"backbone.new.{name}" for name, _ in previous.backbone.named_parameters()} | {
+        *("head.weight", "head.bias", "head.new.weight", "head.new.bias")
+    }
+
+
+# PLCiL
+
+
+def test_the_loss_of_plcil():
+    weak = {"model": 3 * normal(6, 5, seed=1), "previous": 2 * normal(6, PREV, seed=2)}
+    own, labels = normal(4, 5, seed=3), [4, 0, 2, 3]
+    counted = {}
+
+    def pseudo(rows, name):
+        losses = []
+        for z, seen in zip(rows, weak[name].tolist(), strict=True):
+            p = plain.softmax(seen)
+            losses.append(plain.cls(z, p.index(max(p))) if max(p) >= 0.7 else 0.0)
+        counted[name] = sum(loss > 0 for loss in losses) / 6
+        return plain.mean(losses)
+
+    def expected(rows):
+        cls = plain.mean(plain.cls(z, y) for z, y in zip(own.tolist(), labels, strict=True))
+        return cls + pseudo(rows, "model") + 3 / 5 * pseudo(rows, "previous")
+
+    def terms(logits, strong):
+        return pseudo_label_terms(logits, torch.tensor(labels), strong, weak, 0.7)
+
+    assert_same_value_and_gradient(lambda strong: terms(own, strong)[0], expected)
+    shares = terms(own, normal(6, 5))[1].tolist()
+    assert shares == pytest.approx([counted["model"], counted["previous"]], abs=1e-15)
+    assert all(0 < share < 1 for share in shares)
+
+
+def stage_of_plcil(data, stream, threshold, **changes):
+    method = replace(METHODS["plcil"], options={"threshold": threshold})
+    result, checkpoints = run(tiny_spec(method=method, **changes), data, stream, last_stage=2)
+    return result.stages[1], checkpoints[1].weights
+
+
+def test_plcil_with_a_threshold_above_1_learns_from_labels_alone(tiny_data, tiny_stream, monkeypatch):
+    """The same parameters as of plain cross-entropy on the same labelled batches; batch norms also see the stream."""
+    changes = {"dropout": 0.0, "epoch_factor": 0.02}
+    stage, weights = stage_of_plcil(tiny_data, tiny_stream, 1.5, **changes)
+    assert [value for name, value in stage.losses.items() if "pseudo" in name] == [0, 0]
+    fit = Stage.fit
+
+    def labelled_only(self, step, network, loss, indices, parameters=None, *, batches=None, **sgd):
+        if batches is not None:
+            loss = ReferenceLoss(lambda z, y: {"cls": classification(z, y).mean()}, precision="float32")
+            batches = batches.labelled
+        return fit(self, step, network, loss, indices, parameters, batches=batches, **sgd)
+
+    monkeypatch.setattr(Stage, "fit", labelled_only)
+    plain_stage, expected = stage_of_plcil(tiny_data, tiny_stream, 1.5, **changes)
+    assert plain_stage.losses["model cls"] == stage.losses["model cls"]
+    learned = [name for name in weights if "running" not in name and "tracked" not in name]
+    assert all(torch.equal(weights[name], expected[name]) for name in learned)
+    assert not torch.equal(weights["backbone.norm.running_mean"], expected["backbone.norm.running_mean"])
+
+
+@pytest.mark.parametrize(("threshold", "share"), [(1e-6, 1.0), (1.5, 0.0)])
+def test_the_share_of_images_with_pseudo_labels_is_stored(threshold, share, tiny_data, tiny_stream):
+    stage, _ = stage_of_plcil(tiny_data, tiny_stream, threshold)
+    assert [stage.recorded[f"share with pseudo-label of {name}"] for name in ("model", "previous")] == [share, share]
+
+
+def test_an_epoch_of_plcil_is_all_labelled_images_with_seven_times_as_many_of_the_stream():
+    learner = PseudoLabeling(TrialSpec(method="plcil"))
+    assert learner.external_size(7000) == 100_000
+    (step,) = learner.steps(StageSizes(5, 40, 10, current=5000, exemplars=2000, external=100_000))
+    assert (step.batch_size, step.schedule(learner.spec).updates) == (32 + 224, 150 * (7000 // 32))
+    # Of 256 images 32 are learned from; of 224, M and P look at the weak view and M learns from the strong one.
+    assert 256 * step.passes == pytest.approx(32 * 3 + 224 * (2 + 3))
+    assert [step.schedule(learner.spec).rate(0), learner.spec.weight_decay / 5] == pytest.approx([0.03, 1e-4])
+
+
 # Bad input
 
 
@@ -388,3 +530,32 @@ def test_a_loss_that_icarl_does_not_have():
     method = replace(METHODS["icarl"], options={"loss": "sigmoyd"})
     with pytest.raises(UserError, match="method 'icarl': loss 'sigmoyd' does not exist; did you mean 'sigmoid'"):
         ICaRL(tiny_spec(method=method))
+
+
+def test_plcil_without_a_stream_or_with_too_small_a_batch(tiny_data):
+    with pytest.raises(UserError, match="method 'plcil' learns with external data, but no stream was given") as e:
+        run_trial(tiny_spec(method="plcil"), tiny_data)
+    sentence(e)
+    for changes, says in (
+        ({"external": False, "ood_sampling": "none"}, "learns from stream images; give it external=True and a stream"),
+        ({"options": {"threshold": 0}}, "threshold 0.0 must be above 0"),
+        ({"options": {"stream_ratio": 0}}, "stream_ratio 0 must be at least 1"),
+    ):
+        with pytest.raises(UserError, match=f"method 'plcil'.* {says}") as e:
+            PseudoLabeling(tiny_spec(method=replace(METHODS["plcil"], **changes)))
+        sentence(e)
+    says = "method 'plcil' takes a quarter of batch_size 3 as labelled .* which is none; raise it to 4 or more"
+    with pytest.raises(UserError, match=says) as e:
+        PseudoLabeling(tiny_spec(method="plcil", batch_size=3))
+    sentence(e)
+
+
+def test_foster_without_an_image_of_each_class_or_with_a_wrong_beta():
+    says = "coreset_size 3 leaves method 'foster' no image of some of 4 previous classes.* raise it to 4 or more"
+    with pytest.raises(UserError, match=says) as e:
+        Foster(tiny_spec(method="foster", coreset_size=3))
+    sentence(e)
+    method = replace(METHODS["foster"], options={"boosting_beta": 1.0})
+    with pytest.raises(UserError, match="method 'foster': boosting_beta 1.0 must be at least 0 and below 1") as e:
+        Foster(tiny_spec(method=method))
+    sentence(e)

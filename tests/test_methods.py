@@ -69,6 +69,9 @@ BEYOND = {
     "icarl+ext": ("icarl", False, False, *PAPERS),
     "dmc": ("dmc", False, False, "none", "random"),
     "dmc+coreset": ("dmc", True, False, "none", "random"),
+    "foster": ("foster", True, False, *NOTHING),
+    "foster+ext": ("foster", True, True, *PAPERS),
+    "plcil": ("plcil", True, False, "none", "random"),
     "sample-nearest": ("distillation", True, True, "nearest-mean", "random"),
     "sample-nearest-far": ("distillation", True, True, "nearest-mean-far", "random"),
 }

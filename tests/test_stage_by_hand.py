@@ -164,6 +164,7 @@ def test_the_third_stage_is_what_the_paper_says(method, two_stages, in_float64, 
     assert spec.method.external == bool((stage.labels < 0).any())
     expected = BY_HAND[method](stage).state_dict()
     assert rates == pytest.approx(stage.rates)
+    assert {name: result.stages[2].recorded[name] for name in stage.recorded} == pytest.approx(stage.recorded)
     differences = {name: float((weights - expected[name]).abs().max()) for name, weights in saved[0].weights.items()}
     # Class weights rounded to float32 make 1e-9 of difference, all else less. A temperature that is wrong by 1% makes
     # 1e-6 and more, and so does a momentum that is wrong by 0.1%.

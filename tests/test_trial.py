@@ -67,8 +67,8 @@ def test_every_method_runs_all_stages(method, convention, tiny_data, tiny_stream
         assert len(np.unique(samples.positions)) == len(samples.positions)
         if METHODS[method].external and (number > 1 or METHODS[method].confidence):
             slack = 2 * number if convention == "paper" else 0  # quotas round up
-            # DMC takes all of the window; others as many as there are labelled images.
-            expected = spec.window if method.startswith("dmc") else stage.labelled_size
+            # DMC and PLCiL take all of the window; others as many as there are labelled images.
+            expected = spec.window if method.startswith(("dmc", "plcil")) else stage.labelled_size
             assert 0 < len(samples.positions) <= expected + slack
             if number == 1:
                 assert len(samples.positions) == stage.labelled_size
@@ -120,7 +120,7 @@ def test_the_same_spec_gives_the_same_bytes(method, tiny_data, tiny_stream):
     assert [content(stage) for stage in other.stages] != [content(stage) for stage in first.stages]
 
 
-BEYOND = ("wa", "bic", "icarl", "dmc")
+BEYOND = ("wa", "bic", "icarl", "dmc", "foster", "plcil")
 
 
 @pytest.mark.parametrize(

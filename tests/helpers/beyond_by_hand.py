@@ -1,14 +1,35 @@
 """The third stage of methods beyond the paper, each written out from the formulas of its own paper."""
 
+import copy
+import math
+
 import numpy as np
 import torch
 import torch.nn.functional as F
 from scipy.optimize import brentq
 
-from gd_ray.data.augmentation import normalize
-from gd_ray.seeding import Purpose, numpy_generator
+from gd_ray.data.augmentation import augment, normalize
+from gd_ray.data.strong_view import strong_view
+from gd_ray.networks.classifier import expand_head
+from gd_ray.seeding import Purpose, generator, numpy_generator, step_purposes
 from tests.benchmarks.plain_training import dst
-from tests.helpers.plain_stage import CORESET, PREV, SEEN, SHORTER, STAGE, WHOLE, cls, mean, seen_by
+from tests.helpers.batches import sample_augmentation, shuffled_batches
+from tests.helpers.plain_stage import (
+    BATCH,
+    CORESET,
+    DECAY,
+    FACTOR,
+    PREV,
+    PURPOSES,
+    SEEN,
+    SHORTER,
+    STAGE,
+    WHOLE,
+    cls,
+    cosine,
+    mean,
+    seen_by,
+)
 
 
 def replay(stage, network, members):
@@ -114,6 +135,91 @@ def dmc(stage, exemplars=False):
     return stage.train(network, network.parameters(), members, SHORTER, "model", loss, epoch)
 
 
+class Boosted(torch.nn.Module):
+    """FOSTER's logits over old and new features, and over the new ones alone."""
+
+    def __init__(self, p, rng):
+        super().__init__()
+        self.old, self.backbone, dim = [p], copy.deepcopy(p.backbone), p.head.in_features
+        wide = torch.empty(SEEN, 2 * dim).normal_(0, math.sqrt(2 / (2 * dim)), generator=rng).double()
+        narrow = torch.empty(SEEN, dim).normal_(0, math.sqrt(2 / dim), generator=rng).double()
+        biases = torch.zeros(2, SEEN).double()
+        wide[:PREV, :dim], biases[0, :PREV] = p.head.weight.detach(), p.head.bias.detach()
+        self.wide, self.narrow, self.biases = (torch.nn.Parameter(values) for values in (wide, narrow, biases))
+
+    def forward(self, inputs, dropout=None):
+        with torch.no_grad():
+            old = self.old[0].features(inputs)
+        new = self.backbone(inputs.double(), dropout)
+        return torch.cat([old, new], dim=1) @ self.wide.T + self.biases[0], new @ self.narrow.T + self.biases[1]
+
+
+def class_weights(stage, beta):
+    inverse = [(1 - beta) / (1 - beta**n) for n in stage.counts().tolist()]
+    return torch.tensor([SEEN * value / sum(inverse) for value in inverse], dtype=torch.float64)
+
+
+def foster(stage):
+    rng = stage.start()
+    network = expand_head(stage.p, SEEN - PREV, rng)
+    boosted, weights, balanced = Boosted(stage.p, rng), class_weights(stage, 0.96), class_weights(stage, 0.97)
+
+    def boosting(z, inputs, y):
+        kept = dst(z[0][:, :PREV], seen_by(stage.p, inputs), 2).mean()
+        return cls(z[0] / weights, y) + cls(z[1], y) + kept
+
+    def compression(z, inputs, _):
+        target = F.softmax(seen_by(boosted, inputs)[0] / 2, dim=1) * balanced
+        return (-target / target.sum(dim=1)[:, None] * F.log_softmax(z / 2, dim=1)).sum(dim=1).mean()
+
+    per_epoch = len(stage.all()) // BATCH * FACTOR
+    rates = cosine((170,), per_epoch)
+    losses = stage.losses(boosted, stage.all(), "boost", boosting, len(rates))
+    stage.descend(boosted, boosted.parameters(), rates, losses)
+    rates = cosine((130,), per_epoch)
+    losses = stage.losses(network, stage.all(), "model", compression, len(rates))
+    return stage.descend(network, network.parameters(), rates, losses, decay=0)
+
+
+def plcil(stage):
+    """Batches of 2 labelled images and 7 times as many of the stream; pseudo-labels from a probability of 0.3 on."""
+    network = stage.expand_head()
+    labelled = torch.from_numpy(np.concatenate([stage.current, stage.coreset]))
+    external = torch.nonzero(stage.labels < 0)[:, 0]
+    rates = cosine((10, 20, 40, 80), len(labelled) // 2 * FACTOR, share=0.3)
+    steps = PURPOSES["model"], step_purposes("stream")
+    orders, augmentations, (dropout, _) = ([generator(stage.seed, STAGE, step[k]) for step in steps] for k in range(3))
+    distortion = generator(stage.seed, STAGE, step_purposes("strong views")[1])
+    shares = {"model": [], "previous": []}
+
+    def pseudo(z, weak, name):
+        confidence, label = F.softmax(weak, dim=1).max(dim=1)
+        chosen = confidence >= 0.3
+        shares[name].append(chosen.double().mean().item())
+        return F.cross_entropy(z[chosen], label[chosen], reduction="sum") / len(z)
+
+    def losses():
+        sets = ((labelled, 2, orders[0]), (external, 14, orders[1]))
+        batches = [shuffled_batches(members, size, len(rates), rng) for members, size, rng in sets]
+        for own, index in zip(*batches, strict=True):
+            images = augment(stage.images[index], sample_augmentation(14, 32, augmentations[1]))
+            strong = strong_view(images, torch.rand(6, 14, generator=distortion))
+            weak, strong = (normalize(views, stage.statistics) for views in (images, strong))
+            with torch.no_grad():
+                by_model = network(weak)
+            z, views = network(stage.augmented(own, augmentations[0]), dropout), network(strong, dropout)
+            total = cls(z, stage.labels[own]) + pseudo(views, by_model, "model")
+            yield total + PREV / SEEN * pseudo(views, seen_by(stage.p, weak), "previous")
+
+    stage.descend(network, network.parameters(), rates, losses(), decay=DECAY / 5, nesterov=True)
+    for name, value in network.state_dict().items():
+        if name.endswith("num_batches_tracked"):  # the trial counts updates, not the three batches of each
+            value.sub_(2 * len(rates))
+    stage.recorded = {f"share with pseudo-label of {name}": np.mean(values) for name, values in shares.items()}
+    assert all(0 < share < 1 for share in stage.recorded.values())
+    return network
+
+
 BEYOND = {
     "wa": wa,
     "wa+ext": wa,
@@ -123,4 +229,7 @@ BEYOND = {
     "icarl+ext": icarl,
     "dmc": dmc,
     "dmc+coreset": lambda stage: dmc(stage, exemplars=True),
+    "foster": foster,
+    "foster+ext": foster,
+    "plcil": plcil,
 }

@@ -4,6 +4,8 @@ Both the trial and the loop learn in float64: in float32 training makes rounding
 tests of its own (augmentation, batches, dropout, the growing head, the balanced set) is taken as it is.
 """
 
+import math
+
 import numpy as np
 import torch
 import torch.nn.functional as F
@@ -12,7 +14,7 @@ from gd_ray.coreset import balanced_set
 from gd_ray.data.augmentation import augment, normalize
 from gd_ray.data.tasks import class_order, labels_in_order
 from gd_ray.networks.classifier import expand_head, new_classifier, with_new_head
-from gd_ray.seeding import Purpose, generator, numpy_generator
+from gd_ray.seeding import Purpose, generator, numpy_generator, step_purposes
 from tests.benchmarks.plain_training import teacher_loss, weights_of
 from tests.helpers.batches import sample_augmentation, shuffled_batches
 from tests.helpers.tiny import tiny_spec
@@ -57,7 +59,7 @@ class Plain:
         self.current, self.coreset = np.arange(len(current)), np.arange(len(current), len(places))
         order = np.argsort(previous.coreset, kind="stable")
         self.ranked = self.coreset[np.argsort(order)].tolist()  # the coreset in the order in which it was selected
-        self.rates = []
+        self.rates, self.recorded = [], {}
         self.p = new_classifier(spec.network, spec.dropout, PREV, self.start())
         self.p.load_state_dict(previous.weights)
         self.p.double().eval()
@@ -78,28 +80,41 @@ class Plain:
         return torch.bincount(self.labels[self.labels >= 0], minlength=SEEN)
 
     def train(self, network, parameters, members, plan, step, loss, epoch=None):
-        """SGD with momentum and weight decay, written out; an epoch is as long as the set unless it is given."""
+        """Train on batches of some images; an epoch is as long as the set unless it is given."""
         epochs, share, decays = plan
-        batch_numbers, augmentation, dropout = (generator(self.seed, STAGE, purpose) for purpose in PURPOSES[step])
         per_epoch = max(1, (epoch or len(members)) // BATCH) * FACTOR * (FINE_FACTOR if plan is FINE else 1)
-        updates = round(epochs * per_epoch)
+        rates = []
+        for update in range(round(epochs * per_epoch)):
+            passed = sum(update >= round(decay * per_epoch) for decay in decays)
+            rates.append(RATE * share * 0.1**passed)
+        assert len(set(rates)) >= len(decays)  # with external data, updates at every rate
+        return self.descend(network, parameters, rates, self.losses(network, members, step, loss, len(rates)))
+
+    def losses(self, network, members, step, loss, updates):
+        """Yield the loss of each batch, when it is the batch's turn."""
+        purposes = PURPOSES.get(step) or step_purposes(step)
+        batch_numbers, augmentation, dropout = (generator(self.seed, STAGE, purpose) for purpose in purposes)
+        for index in shuffled_batches(members, BATCH, updates, batch_numbers):
+            inputs = self.augmented(index, augmentation)
+            yield loss(network(inputs, dropout), inputs, self.labels[index])
+
+    def augmented(self, index, rng):
+        inputs = augment(self.images[index], sample_augmentation(len(index), 32, rng))
+        return normalize(inputs, self.statistics)
+
+    def descend(self, network, parameters, rates, losses, decay=DECAY, nesterov=False):
+        """SGD with momentum and weight decay, written out."""
         parameters = list(parameters)
         speeds = [torch.zeros_like(parameter) for parameter in parameters]
         network.train()
-        before = len(self.rates)
-        for update, index in enumerate(shuffled_batches(members, BATCH, updates, batch_numbers)):
-            rate = RATE * share
-            for decay in decays:
-                rate *= 0.1 if update >= round(decay * per_epoch) else 1.0
-            self.rates.append(rate)
-            inputs = augment(self.images[index], sample_augmentation(len(index), 32, augmentation))
-            inputs = normalize(inputs, self.statistics)
-            gradients = torch.autograd.grad(loss(network(inputs, dropout), inputs, self.labels[index]), parameters)
+        for rate, loss in zip(rates, losses, strict=True):
+            gradients = torch.autograd.grad(loss, parameters)
             with torch.no_grad():
                 for parameter, speed, gradient in zip(parameters, speeds, gradients, strict=True):
-                    speed.mul_(MOMENTUM).add_(gradient + DECAY * parameter)
-                    parameter.sub_(rate * speed)
-        assert len(set(self.rates[before:])) >= len(decays)  # with external data, updates at every rate
+                    gradient = gradient + decay * parameter
+                    speed.mul_(MOMENTUM).add_(gradient)
+                    parameter.sub_(rate * (gradient + MOMENTUM * speed if nesterov else speed))
+        self.rates += rates
         network.eval()
         return network
 
@@ -117,6 +132,16 @@ class Plain:
 
     def expand_head(self):
         return expand_head(self.p, SEEN - PREV, self.start())
+
+
+def cosine(cycles, per_epoch, share=1.0):
+    """Learning rates that fall along half a cosine in each cycle, epoch by epoch."""
+    epochs = [(epoch, length) for length in cycles for epoch in range(length)]
+    rates = []
+    for update in range(round(len(epochs) * per_epoch)):
+        epoch, length = epochs[math.floor(update / per_epoch)]
+        rates.append(RATE * share * 0.5 * (1 + math.cos(math.pi * epoch / length)))
+    return rates
 
 
 def mean(values):
