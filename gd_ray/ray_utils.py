@@ -79,9 +79,14 @@ def connect(address: str | None) -> list[dict[str, float]]:
         check_environment(address)
         if address is not None:
             _check_answers(address)
+    start_ray(address)
+    return machines()
+
+
+def machines() -> list[dict[str, float]]:
+    """Return the resources of each machine of the cluster."""
     import ray
 
-    start_ray(address)
     return [node["Resources"] for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]
 
 

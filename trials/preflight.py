@@ -3,15 +3,15 @@
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gd_ray.errors import UserError
 from gd_ray.failures import innermost
 from gd_ray.fingerprint import Fingerprints
 from gd_ray.spec import TrialSpec
+from gd_ray.storage import exists
 from gd_ray.store import read_rows, write_class_names
-from trials.worker import Job
+from trials.worker import Job, saved_files
 
 if TYPE_CHECKING:
     from gd_ray.checkpoint import Checkpoint
@@ -31,7 +31,8 @@ def check_jobs(jobs: Sequence[Job]) -> list[str]:
 
     data: dict[Any, LabelledData] = {}
     streams: dict[str, WildStream] = {}
-    checkpoints: dict[Path, Checkpoint] = {}
+    checkpoints: dict[str, Checkpoint] = {}
+    saved = saved_files(jobs[0].storage) if jobs else set()
     notes: dict[str, None] = {}
     for job in jobs:
         spec, key = job.spec, _key(job.spec.flat())
@@ -43,7 +44,8 @@ def check_jobs(jobs: Sequence[Job]) -> list[str]:
         with warnings.catch_warnings(record=True, action="always", category=UserWarning) as caught:
             check_inputs(spec, ClassIncrementalData.of(spec, data[key]), streams.get(spec.stream))
         notes |= {str(warning.message): None for warning in caught}
-        _check_checkpoint(job, Fingerprints.of(spec, data[key], streams.get(spec.stream)), checkpoints)
+        if path := job.saved(saved.__contains__):
+            _check_checkpoint(path, spec, Fingerprints.of(spec, data[key], streams.get(spec.stream)), checkpoints)
     return [*notes, *(_check_finished(jobs, data, streams) if jobs else ())]
 
 
@@ -95,19 +97,16 @@ def _key(fields: Mapping[str, Any]) -> tuple[str, int | None, int | None]:
     return fields["dataset"], fields["train_per_class"], fields["test_per_class"]
 
 
-def _check_checkpoint(job: Job, inputs: Fingerprints, known: "dict[Path, Checkpoint]") -> None:
-    """Check that the job can resume its checkpoint with these images; first models are read once."""
+def _check_checkpoint(path: str, spec: TrialSpec, inputs: Fingerprints, known: "dict[str, Checkpoint]") -> None:
+    """Check that a trial can resume its checkpoint with these images; first models are read once."""
     from gd_ray.checkpoint import Checkpoint
 
-    path = job.saved
-    if path is None:
-        return
     try:
         if path not in known:
             known[path] = replace(Checkpoint.load(path), weights={})
-        known[path].check_continues(job.spec, inputs)
+        known[path].check_continues(spec, inputs)
     except UserError as error:
-        if path.exists():  # not deleted meanwhile by a run that has finished the trial
+        if exists(path):  # not deleted meanwhile by a run that has finished the trial
             raise UserError(f"{str(error).removeprefix('resume: ')} It is {path}.") from error
 
 
