@@ -1,7 +1,10 @@
 """Files of local folders and of addresses such as s3://bucket/folder: list, read, write whole, create, delete."""
 
 import errno
+import itertools
 import os
+import random
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
@@ -11,6 +14,7 @@ from uuid import uuid4
 import pyarrow as pa
 from pyarrow import fs
 
+from gd_ray import filesystems
 from gd_ray.errors import Unreachable, UserError
 from gd_ray.filesystems import (
     filesystem_of,
@@ -40,13 +44,18 @@ def read_bytes(filesystem: fs.FileSystem, path: str) -> bytes:
     """Read a whole file. Python opens a small local file in a third of pyarrow's time."""
     if isinstance(filesystem, fs.LocalFileSystem):
         return Path(path).read_bytes()
-    try:
-        with filesystem.open_input_stream(path) as stream:
-            return bytes(stream.read())
-    except OSError as error:
-        if "NO_SUCH_KEY" in str(error):  # deleted after it was opened
-            raise FileNotFoundError(errno.ENOENT, "No such file", path) from error
-        raise
+    for attempt in itertools.count(1):
+        try:
+            with filesystem.open_input_stream(path) as stream:
+                return bytes(stream.read())
+        except OSError as error:
+            if "NO_SUCH_KEY" in str(error):  # deleted after it was opened
+                raise FileNotFoundError(errno.ENOENT, "No such file", path) from error
+            # A refusal that is longer than a small object ends like this, and pyarrow does not repeat the request.
+            if "INTERNAL_FAILURE" not in str(error) or attempt >= filesystems.ATTEMPTS:
+                raise
+            time.sleep(random.uniform(0, 2**attempt) / 2)
+    raise AssertionError
 
 
 def read_file(address: str) -> bytes:

@@ -1,7 +1,9 @@
 """Checks before the first trial starts: what would stop a trial later, or mix two data sets under one name."""
 
+import time
 import warnings
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 
 _ANSWER_WITHIN_S = 60.0
 """Time in which a machine must say whether torch can use its GPUs; most of it is the import of torch."""
+_CLOCK_WITHIN_S = 60.0
 _NAMES = ("method", "plugin", "dataset", "train_per_class", "test_per_class", "stream")
 _COLUMNS = (*_NAMES, "data_digest", "stream_digest")
 
@@ -75,6 +78,36 @@ def check_devices(nodes: Sequence[Mapping[str, float]], gpus: float, jobs: Seque
         if isinstance(cause := innermost(error), UserError):
             raise cause from None
         raise
+
+
+def check_clocks(nodes: Sequence[Mapping[str, float]]) -> list[str]:
+    """Note the machines of a cluster whose clocks are wrong by this machine's.
+
+    Nothing depends on them: heartbeats are compared by their content. But their times appear in results and logs.
+    """
+    import ray
+
+    if len(nodes) < 2:
+        return []
+    machines = sorted({name for node in nodes for name in node if _is_address(name)})
+    task, before = ray.remote(num_cpus=0, max_retries=0)(_clock), time.time()
+    asked = {task.options(resources={name: 0.001}).remote(): name.removeprefix("node:") for name in machines}
+    answered, _ = ray.wait(list(asked), num_returns=len(asked), timeout=_ANSWER_WITHIN_S)
+    after, wrong = time.time(), []
+    for one in answered:
+        with suppress(ray.exceptions.RayError):  # a machine that was lost meanwhile
+            clock = ray.get(one)
+            late = max(before - clock, clock - after)
+            if late > _CLOCK_WITHIN_S:
+                side = "behind" if clock < before else "ahead of"
+                wrong.append(f"that of {asked[one]} is {late / 60:.0f} minutes {side} this machine's")
+    return (
+        [f"clocks differ: {', '.join(wrong)}; times in results and logs are wrong, nothing else is."] if wrong else []
+    )
+
+
+def _clock() -> float:
+    return time.time()
 
 
 def _is_address(resource: str) -> bool:

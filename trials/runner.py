@@ -38,7 +38,7 @@ from trials.console import live_view
 from trials.cost import shares_done, spec_cost, spec_work
 from trials.grid import unique
 from trials.interruption import RayDiedError, watched_servers
-from trials.preflight import check_devices, check_jobs
+from trials.preflight import check_clocks, check_devices, check_jobs
 from trials.registry import DataLocations, Sizes
 from trials.resources import Cluster, TrialResources, parse_folders, resolve_resources
 from trials.tune_state import host_mark, remove_abandoned_state, remove_tune_state, tune_folder
@@ -96,7 +96,11 @@ def run_experiment(
     try:
         with watched_servers(restarts_s), run_heartbeat(progress_file(storage, selection.digest), run):
             with console.status(f"reading data sets and streams{', checking GPUs' if resources.gpus else ''}"):
-                notes = [*check_devices(nodes, resources.gpus, open_jobs), *check_jobs(open_jobs)]
+                notes = [
+                    *check_clocks(nodes),
+                    *check_devices(nodes, resources.gpus, open_jobs),
+                    *check_jobs(open_jobs),
+                ]
             for note in notes:
                 console.print(f"Note: {note}", markup=False, highlight=False, soft_wrap=True)
             write_selection(results, selection)

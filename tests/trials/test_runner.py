@@ -396,7 +396,7 @@ def test_bad_options_are_told_before_any_trial(ray, tmp_path):
         run_experiment("bad", [tiny("gd")], str(blocked), Cluster(), Console(quiet=True))
 
 
-OUT_OF_MEMORY = """
+FAILING = """
 @LEARNERS.register("oom")
 class OutOfMemory(Learner):
     def train(self, stage, previous):
@@ -404,6 +404,19 @@ class OutOfMemory(Learner):
 
 
 register_method(Method(name="wa-oom", title="Out of memory", learner="oom"))
+
+
+@LEARNERS.register("unsteady")
+class Unsteady(Aligning):
+    def train(self, stage, previous):  # fails once in every stage
+        mark = Path(FOLDER, f"failed-{stage.number}")
+        if not mark.exists():
+            mark.touch()
+            raise RuntimeError("only once")
+        return super().train(stage, previous)
+
+
+register_method(Method(name="wa-unsteady", title="Unsteady", learner="unsteady"))
 """
 PLUGIN = Path(__file__).parents[1] / "helpers" / "plugin_example.py"
 
@@ -435,10 +448,14 @@ def test_a_plugin_runs_in_every_process_of_a_run(tmp_path):
     assert set(samples["score_kind"]) == {"margin"}
     assert "2 of them finished already" in start().stdout
 
-    (tmp_path / "mine.py").write_text(text + OUT_OF_MEMORY)
-    changed = start("--set", "seed=2", "--set", "method=wa-margin,wa-oom", "--retries", "0")
+    (tmp_path / "mine.py").write_text(f"{text}\nfrom pathlib import Path\nFOLDER = {str(tmp_path)!r}\n{FAILING}")
+    fields = ["seed=2", "task_size=1", "method=wa-margin,wa-oom,wa-unsteady"]
+    changed = start(*(word for field in fields for word in ("--set", field)), "--retries", "1")
     assert changed.returncode == 1, changed.stderr
     assert "GPU ran out of memory for batches of 8 images in a trial with 0 of it; raise --gpus" in changed.stdout
+    assert "Failed: Unsteady" not in changed.stdout  # more failures than retries, but one a stage
+    assert len(list(tmp_path.glob("failed-*"))) == 3
+    assert "1 trial is not finished" in changed.stdout
     assert "Note: results" in changed.stdout
     assert "have trials of method 'wa-margin' made with plugin" in changed.stdout
     for content, says in (
