@@ -77,10 +77,12 @@ def file_names(address: str, folder: str) -> list[str]:
     if (path := local_path(address)) is None:
         names = [info.base_name for info in list_files(address, folder)]
     else:
-        try:
+        names = []
+        with (
+            storage_errors(f"{folder} of {address!r} cannot be listed"),
+            suppress(FileNotFoundError, NotADirectoryError),
+        ):
             names = os.listdir(os.path.join(path, folder))
-        except FileNotFoundError:
-            names = []
     return [name for name in names if not name.startswith(".")]
 
 

@@ -4,6 +4,7 @@ import pickle
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +56,8 @@ class Attempts(tune.Callback):
         if self._lost_machine(trial):
             self.lost.add(trial.config["trial_id"])
         else:
-            self.on_failure(trial, last_line(Path(trial.error_file).read_text()))
+            with suppress(OSError):  # a full disk has no log
+                self.on_failure(trial, last_line(Path(trial.error_file).read_text()))
 
     def on_trial_complete(self, iteration: int, trials: Any, trial: Any, **info: Any) -> None:  # noqa: ARG002
         if "refused" in trial.last_result:

@@ -47,7 +47,7 @@ class Cluster:
     storage: str = "storage"
     """Folder for checkpoints, first models and logs, on several machines one that all of them share; or an address
     such as s3://bucket/storage, also with options, as in s3://bucket/storage?region=eu-west-1 or ?endpoint_override=
-    host:9000&scheme=http. Credentials are those of the environment (AWS_ACCESS_KEY_ID and others, ~/.aws)."""
+    host:9000&scheme=http. Credentials are those of each machine (AWS_ACCESS_KEY_ID and others, ~/.aws, its role)."""
     cpus: float | None = None
     """CPUs of a trial; torch uses as many threads (at least one), and a trial with neither GPU nor scorer has at least
     one CPU. Without it, half a CPU for the trial and half for its scorer, which take turns; on a GPU one for both,
