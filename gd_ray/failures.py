@@ -19,7 +19,8 @@ def innermost(error: BaseException) -> BaseException:
         cause = getattr(error, "cause", None)  # of Ray's errors, which are of their cause's class as well
         if cause is None and not isinstance(error, UserError | ExplainedError):
             cause = error.__cause__
-        if not isinstance(cause, BaseException):
+        # Ray Data raises Ray's own errors from a SystemException, which has no text.
+        if not isinstance(cause, BaseException) or type(cause).__name__ == "SystemException":
             return error
         error = cause
 
@@ -38,7 +39,8 @@ def lost_machine(error: BaseException) -> bool:
         return cause.preempted or "node has died" in str(cause)
     # Ray learns within a second that a process has died; an actor that is unavailable for longer is on a lost machine.
     lost = (exceptions.NodeDiedError, exceptions.LocalRayletDiedError, exceptions.ActorUnavailableError)
-    return isinstance(cause, (LostMachineError, *lost))
+    gone = (exceptions.ActorUnschedulableError, exceptions.TaskUnschedulableError)  # of scorers beside their trial
+    return isinstance(cause, (LostMachineError, *lost, *gone))
 
 
 def explain(error: BaseException, *, gpus: float = 0.0, batch: str = "its batches") -> str:

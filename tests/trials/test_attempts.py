@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from gd_ray.failures import ExplainedError, LostMachineError, lost_machine
+from gd_ray.failures import ExplainedError, LostMachineError, explain, lost_machine
 from trials import attempts
 from trials.attempts import Attempts
 from trials.interruption import RayDiedError
@@ -79,6 +79,7 @@ def test_a_trial_loses_its_machine_before_it_ever_fails(tmp_path, given_up):
 
 def test_which_errors_mean_that_a_machine_was_lost():
     from ray import exceptions
+    from ray.data.exceptions import SystemException
 
     dead = exceptions.ActorDiedError()
     assert not lost_machine(dead)  # its process died
@@ -87,6 +88,10 @@ def test_which_errors_mean_that_a_machine_was_lost():
     for error in (dead, unavailable, exceptions.NodeDiedError("gone"), LOST):
         assert lost_machine(error)
         assert lost_machine(exceptions.RayTaskError("score", "long\ntraceback", error))
+    gone = exceptions.ActorUnschedulableError("The node specified doesn't exist any more.")
+    gone.__cause__ = SystemException()  # as Ray Data raises it
+    assert lost_machine(gone)
+    assert explain(gone).startswith("ActorUnschedulableError: The actor is not schedulable: The node specified")
     for error in (BAD, ValueError("x"), exceptions.WorkerCrashedError(), exceptions.OutOfMemoryError("full")):
         assert not lost_machine(error)
 
