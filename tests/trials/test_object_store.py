@@ -41,8 +41,10 @@ from trials import claim
 from trials.claim import acquire, beat, heartbeat, owns, release
 from trials.registry import DataLocations
 
-REQUESTS_PER_TRIAL = 100
-"""Of three stages, with the driver's share, but without heartbeats: those are three requests in twelve seconds."""
+OWN_REQUESTS, ALL_REQUESTS = 50, 150
+"""Most requests of a trial of three stages that is killed and resumed: for its own files (four tables and a checkpoint
+a stage, the same once more for what was repeated, its row, model and first model), and with its shares of the stream,
+of two drivers and of listings. Heartbeats apart, which are three requests in twelve seconds."""
 
 
 @pytest.fixture(scope="module")
@@ -269,8 +271,12 @@ def test_a_run_with_everything_in_a_store_is_killed_resumed_and_read(s3, folder,
     pd.testing.assert_frame_equal(
         frame(results, "stages"), alone(specs, tmp_path / "storage")[list(frame(results, "stages"))], check_exact=True
     )
-    print(f"{len(requests)} requests and {len(listed)} listings of two runs, {len(heartbeats)} for heartbeats")
-    assert (len(requests) + len(listed) - len(heartbeats)) / len(specs) < REQUESTS_PER_TRIAL
+    own = [path for path in requests if any(spec.trial_id in path for spec in specs) and path not in heartbeats]
+    print(
+        f"{len(requests)} requests: {len(own)} for files of trials, {len(heartbeats)} heartbeats; {len(listed)} lists"
+    )
+    assert len(own) / len(specs) <= OWN_REQUESTS
+    assert (len(requests) + len(listed) - len(heartbeats)) / len(specs) <= ALL_REQUESTS
     assert file_names(storage, "checkpoints") == file_names(storage, "progress") == []
     assert sorted(os.listdir(tmp_path)) == ["grid.yaml", "storage"]  # of the run in this process
     for name, says in (("status", "2 "), ("plan", "2 trials"), ("report", "Report of 2 finished trials")):
