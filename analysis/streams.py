@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 
 from analysis.results import Results
 from gd_ray.errors import UserError, unused_name
+from gd_ray.storage import join
 from gd_ray.wild.stream import WildStream
 
 FindStream = Callable[[str, int], WildStream | None]
@@ -24,7 +25,7 @@ def stream_finder(results: Results, locations: Mapping[str, str]) -> FindStream:
 
     def find(name: str, least: int) -> WildStream | None:
         if name not in locations:
-            folders = [f"{storage}/streams/{name.replace(':', '-')}" for storage in results.storage]
+            folders = [join(storage, f"streams/{name.replace(':', '-')}") for storage in results.storage]
             opened = (_open(folder) for folder in [*folders, f"streams/{name}"])
             return next((s for s in opened if s is not None and len(s) >= least and is_same(s, name)), None)
         option, stream = f"--stream {name}={locations[name]}", _open(locations[name])

@@ -20,7 +20,7 @@ from torch import Tensor
 from gd_ray.errors import UserError
 from gd_ray.fingerprint import Fingerprints
 from gd_ray.spec import TrialSpec
-from gd_ray.storage import storage_errors, write_atomic
+from gd_ray.storage import read_file, storage_errors, without_credentials, write_atomic
 from gd_ray.trial_result import StageResult
 from gd_ray.wild.sampling import Sample
 
@@ -45,7 +45,7 @@ class Checkpoint:
     def stage(self) -> int:
         return len(self.results)
 
-    def save(self, path: str | Path) -> None:
+    def save(self, address: str | Path) -> None:
         """Write a header line with format and checksum, and the content as torch saves it."""
         content = io.BytesIO()
         values = {
@@ -59,13 +59,15 @@ class Checkpoint:
         torch.save(values, content)
         # torch compares no checksum when it loads: a flipped bit would be a wrong weight.
         header = json.dumps({"format": FORMAT, "crc": zlib.crc32(content.getbuffer())})
-        write_atomic(str(path), header.encode() + b"\n" + content.getvalue())
+        with storage_errors(f"checkpoint {address} cannot be written"):
+            write_atomic(str(address), header.encode() + b"\n" + content.getvalue())
 
     @staticmethod
-    def load(path: str | Path) -> "Checkpoint":
+    def load(address: str | Path) -> "Checkpoint":
         """Read tensors and plain values only: a checkpoint runs no code."""
+        path = without_credentials(str(address))
         with storage_errors(f"checkpoint {path} cannot be opened"):
-            header, _, content = Path(path).read_bytes().partition(b"\n")
+            header, _, content = read_file(str(address)).partition(b"\n")
         try:
             described = json.loads(header)
             version = described["format"]

@@ -9,13 +9,18 @@ class ExplainedError(RuntimeError):
     """A failure of which the text is the line that a user sees."""
 
 
+class LostMachineError(ExplainedError):
+    """A failure because a machine of the cluster was lost."""
+
+
 def innermost(error: BaseException) -> BaseException:
     """Return the error that caused the others, through Ray's wrappers; a sentence for the user needs no cause."""
     while True:
         cause = getattr(error, "cause", None)  # of Ray's errors, which are of their cause's class as well
         if cause is None and not isinstance(error, UserError | ExplainedError):
             cause = error.__cause__
-        if not isinstance(cause, BaseException):
+        # Ray Data raises Ray's own errors from a SystemException, which has no text.
+        if not isinstance(cause, BaseException) or type(cause).__name__ == "SystemException":
             return error
         error = cause
 
@@ -23,6 +28,19 @@ def innermost(error: BaseException) -> BaseException:
 def is_users(error: BaseException) -> bool:
     """Whether another attempt would fail alike; storage may answer again."""
     return isinstance(error, UserError) and not isinstance(error, Unreachable)
+
+
+def lost_machine(error: BaseException) -> bool:
+    """Whether a machine of the cluster was lost, and no process failed by itself."""
+    from ray import exceptions
+
+    cause = innermost(error)
+    if isinstance(cause, exceptions.ActorDiedError):  # its class alone does not say of what it died
+        return cause.preempted or "node has died" in str(cause)
+    # Ray learns within a second that a process has died; an actor that is unavailable for longer is on a lost machine.
+    lost = (exceptions.NodeDiedError, exceptions.LocalRayletDiedError, exceptions.ActorUnavailableError)
+    gone = (exceptions.ActorUnschedulableError, exceptions.TaskUnschedulableError)  # of scorers beside their trial
+    return isinstance(cause, (LostMachineError, *lost, *gone))
 
 
 def explain(error: BaseException, *, gpus: float = 0.0, batch: str = "its batches") -> str:
@@ -54,4 +72,5 @@ def last_line(text: str) -> str:
     lines = [line.strip() for line in text.strip().splitlines()] or [""]
     # Ray's own errors have text after those of the process that they quote.
     named = (line for line in reversed(lines) if re.match(r"(?!ray\.)[\w.]+(Error|Exception)(: |$)", line))
-    return next(named, lines[-1]).removeprefix(f"{__name__}.{ExplainedError.__name__}: ")
+    explained = rf"{__name__}\.({ExplainedError.__name__}|{LostMachineError.__name__}): "
+    return re.sub(f"^{explained}", "", next(named, lines[-1]))

@@ -8,13 +8,19 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from gd_ray.storage import file_names, is_remote, join, read_file
+
+PROGRESS = "progress"
+"""Folder of the storage."""
 CURRENT_FOR_S = 120.0
 """Age up to which a heartbeat shows that its process runs. One that is older, or of the future, shows it by changing:
 the clock of its machine may be wrong."""
 LOOK_AGAIN_AFTER_S = 5.0
 """Time in which a live process writes at least one heartbeat."""
+LOOK_AGAIN_IN_STORE_AFTER_S = 20.0
+"""The same for an object store, where every heartbeat is a request."""
 
-_looks: dict[Path, tuple[float, float]] = {}
+_looks: dict[str, tuple[float, float]] = {}
 """What this process last saw of such heartbeats: the time in them, and when they changed by its own clock."""
 
 
@@ -38,33 +44,34 @@ class Progress:
     """The run of an experiment that the process belongs to."""
 
 
-def progress_file(storage: str, trial_id: str) -> Path:
-    return Path(storage, "progress", f"{trial_id}.json")
+def progress_file(storage: str, trial_id: str) -> str:
+    return join(storage, f"{PROGRESS}/{trial_id}.json")
 
 
-def read_progress(path: Path) -> Progress | None:
+def read_progress(path: str) -> Progress | None:
     """Read a progress file; None where it is absent, or not yet written."""
     try:
-        return Progress(**json.loads(path.read_text()))
+        return Progress(**json.loads(read_file(path)))
     except (OSError, ValueError, TypeError):
         return None
 
 
 def read_running(storage: str) -> dict[str, Progress]:
     """Read the progress of everything that a live process holds, by the stem of its file."""
-    paths = list(Path(storage, "progress").glob("[!.]*.json"))
+    stems = [name.removesuffix(".json") for name in file_names(storage, PROGRESS) if name.endswith(".json")]
+    paths = {progress_file(storage, stem): stem for stem in stems}
     written = {path: progress for path in paths if (progress := read_progress(path)) and not is_dead(progress)}
     old = [path for path, progress in written.items() if abs(time.time() - progress.time) > CURRENT_FOR_S]
     if any(path not in _looks for path in old):
         for path in old:
             _has_changed(path, written[path])
-        time.sleep(LOOK_AGAIN_AFTER_S)
+        time.sleep(LOOK_AGAIN_IN_STORE_AFTER_S if is_remote(storage) else LOOK_AGAIN_AFTER_S)
         written |= {path: progress for path in old if (progress := read_progress(path))}
     silent = [path for path in old if not _has_changed(path, written[path])]
-    return {path.stem: progress for path, progress in written.items() if path not in silent}
+    return {paths[path]: progress for path, progress in written.items() if path not in silent}
 
 
-def _has_changed(path: Path, progress: Progress) -> bool:
+def _has_changed(path: str, progress: Progress) -> bool:
     """Return whether this process has seen the heartbeat change lately."""
     seen, changed = _looks.get(path, (progress.time, -math.inf))
     _looks[path] = progress.time, changed if seen == progress.time else time.monotonic()

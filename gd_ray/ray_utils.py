@@ -2,6 +2,7 @@
 
 import logging
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -32,7 +33,8 @@ try:
     ray.init(address=sys.argv[1], log_to_driver=False, logging_level=logging.CRITICAL)
 except ray.exceptions.AuthenticationError:
     os._exit({_REFUSED})
-except Exception:
+except Exception as error:
+    print(error, flush=True)
     os._exit(1)
 os._exit(0)
 """
@@ -62,6 +64,7 @@ def start_ray(address: str | None = None, **options: Any) -> None:
         raise KeyboardInterrupt from None
     except Exception as error:
         if address != "local":
+            _check_versions(address, str(error))
             raise
         reason = str(error).partition(". ")[0].rstrip(".")  # Ray goes on for a paragraph
         raise UserError(
@@ -79,9 +82,14 @@ def connect(address: str | None) -> list[dict[str, float]]:
         check_environment(address)
         if address is not None:
             _check_answers(address)
+    start_ray(address)
+    return machines()
+
+
+def machines() -> list[dict[str, float]]:
+    """Return the resources of each machine of the cluster."""
     import ray
 
-    start_ray(address)
     return [node["Resources"] for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]
 
 
@@ -136,8 +144,18 @@ def _try_to_connect(address: str, **environment: str) -> int:
     """Connect in another process; return zero on success, _REFUSED if the token was missing or wrong."""
     command = [sys.executable, "-c", _CONNECT, address]
     done = subprocess.run(command, capture_output=True, env={**os.environ, **environment})
+    _check_versions(address, done.stdout.decode())
     # Without a token to send, Ray tries again and again.
     return _REFUSED if done.returncode and b"Unauthenticated" in done.stderr else done.returncode
+
+
+def _check_versions(address: str | None, error: str) -> None:
+    """Refuse a cluster of another Ray or Python, which Ray tells in several lines."""
+    versions = re.findall(r"^\s*(Ray|Python): (\S+)$", error, re.MULTILINE)
+    if "Version mismatch" in error and len(versions) == 4:
+        theirs, ours = (" and ".join(map(" ".join, pair)) for pair in (versions[:2], versions[2:]))
+        cluster = f"--address {address!r}" if address else f"RAY_ADDRESS {os.environ.get('RAY_ADDRESS')!r}"
+        raise UserError(f"{cluster} is a cluster of {theirs}, but here is {ours}; use the same versions on both.")
 
 
 def check_environment(address: str | None) -> None:

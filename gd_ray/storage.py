@@ -1,33 +1,40 @@
-"""Local paths and addresses of object stores, and the one way in which files are written."""
+"""Files of local folders and of addresses such as s3://bucket/folder: list, read, write whole, create, delete."""
 
 import errno
+import itertools
 import os
+import random
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
+from typing import Any
 from uuid import uuid4
 
-from pyarrow import ArrowException, NativeFile, fs
+import pyarrow as pa
+from pyarrow import fs
 
+from gd_ray import filesystems
 from gd_ray.errors import Unreachable, UserError
+from gd_ray.filesystems import (
+    filesystem_of,
+    is_remote,
+    local_path,
+    puts_whole_objects,
+    reason,
+    without_credentials,
+)
+
+__all__ = ["filesystem_of", "is_remote", "without_credentials"]  # beside all that is defined here
+
+_NOT_ALLOWED = ("ACCESS_DENIED", "INVALID_ACCESS_KEY", "SIGNATURE", "TOKEN", "CREDENTIALS")
+"""Parts of the names of S3's errors about credentials and rights."""
 
 
-def filesystem_of(address: str) -> tuple[fs.FileSystem, str]:
-    """Return the filesystem of a local path or of an address such as s3://bucket/folder, and the path in it."""
-    if "://" in address:
-        try:
-            filesystem, path = fs.FileSystem.from_uri(address)
-        except (OSError, ArrowException) as error:
-            kind = Unreachable if isinstance(error, OSError) else UserError
-            raise kind(f"address {address!r} cannot be opened ({_reason(error)}); check it and the network.") from error
-        return filesystem, path.rstrip("/")
-    return fs.LocalFileSystem(), address.rstrip("/") or "/"
-
-
-def list_files(address: str, folder: str, *, recursive: bool = False) -> list[fs.FileInfo]:
+def list_files(address: str, folder: str = "", *, recursive: bool = False) -> list[fs.FileInfo]:
     """List files and folders in a folder below an address; an absent folder is empty."""
     filesystem, root = filesystem_of(address)
-    selector = fs.FileSelector(f"{root}/{folder}", recursive=recursive, allow_not_found=True)
+    selector = fs.FileSelector(f"{root}/{folder}".rstrip("/"), recursive=recursive, allow_not_found=True)
     with storage_errors(f"{folder} of {address!r} cannot be listed"):
         infos: list[fs.FileInfo] = filesystem.get_file_info(selector)
         return infos
@@ -37,8 +44,46 @@ def read_bytes(filesystem: fs.FileSystem, path: str) -> bytes:
     """Read a whole file. Python opens a small local file in a third of pyarrow's time."""
     if isinstance(filesystem, fs.LocalFileSystem):
         return Path(path).read_bytes()
-    with filesystem.open_input_stream(path) as stream:
-        return bytes(stream.read())
+    for attempt in itertools.count(1):
+        try:
+            with filesystem.open_input_stream(path) as stream:
+                return bytes(stream.read())
+        except OSError as error:
+            if "NO_SUCH_KEY" in str(error):  # deleted after it was opened
+                raise FileNotFoundError(errno.ENOENT, "No such file", path) from error
+            # A refusal that is longer than a small object ends like this, and pyarrow does not repeat the request.
+            if "INTERNAL_FAILURE" not in str(error) or attempt >= filesystems.ATTEMPTS:
+                raise
+            time.sleep(random.uniform(0, 2**attempt) / 2)
+    raise AssertionError
+
+
+def read_file(address: str) -> bytes:
+    """Read a whole file."""
+    return read_bytes(*filesystem_of(address))
+
+
+def exists(address: str) -> bool:
+    """Return whether a file is there."""
+    if (path := local_path(address)) is not None:
+        return os.path.exists(path)
+    filesystem, path = filesystem_of(address)
+    with storage_errors(f"{path} cannot be looked up"):
+        return bool(filesystem.get_file_info(path).type == fs.FileType.File)
+
+
+def file_names(address: str, folder: str) -> list[str]:
+    """List the names in a folder below an address, without a writer's temporary ones; an absent folder is empty."""
+    if (path := local_path(address)) is None:
+        names = [info.base_name for info in list_files(address, folder)]
+    else:
+        names = []
+        with (
+            storage_errors(f"{folder} of {address!r} cannot be listed"),
+            suppress(FileNotFoundError, NotADirectoryError),
+        ):
+            names = os.listdir(os.path.join(path, folder))
+    return [name for name in names if not name.startswith(".")]
 
 
 def read_files(address: str, folder: str, suffix: str) -> Iterator[tuple[PurePosixPath, bytes]]:
@@ -58,9 +103,19 @@ def write_atomic(address: str, content: bytes) -> None:
 
 
 @contextmanager
-def open_atomic(address: str) -> Iterator[NativeFile]:
-    """Open a file for writing under a hidden temporary name, and rename it at the end unless that failed."""
-    filesystem, path = filesystem_of(address if "://" in address else os.path.abspath(address))
+def open_atomic(address: str) -> Iterator[Any]:
+    """Open a file for writing that appears at the end, unless that failed: no reader finds a part of it.
+
+    A folder has it under a hidden temporary name until it is renamed. An object store, which cannot rename, gets it in
+    one piece.
+    """
+    filesystem, path = filesystem_of(absolute(address))
+    if puts_whole_objects(filesystem):
+        content = pa.BufferOutputStream()
+        yield content
+        with filesystem.open_output_stream(path) as stream:
+            stream.write(content.getvalue())
+        return
     folder, name = os.path.split(path)
     temporary = f"{folder}/.{name}.{uuid4().hex}.tmp"
     filesystem.create_dir(folder, recursive=True)
@@ -74,11 +129,52 @@ def open_atomic(address: str) -> Iterator[NativeFile]:
         raise
 
 
+def create_file(address: str, content: bytes) -> bool:
+    """Write a file unless it exists; return whether this call made it.
+
+    Two calls at once may both make an object, but only if one has read it back before the other wrote: pyarrow has no
+    request that creates.
+    """
+    if (path := local_path(address)) is None:
+        if exists(address):
+            return False
+        write_atomic(address, content)
+        with suppress(FileNotFoundError):
+            return read_file(address) == content
+        return False
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with suppress(FileExistsError), open(path, "xb") as file:
+        file.write(content)
+        return True
+    return False
+
+
 def delete_file(address: str) -> None:
     """Delete a file, unless it is absent already."""
-    filesystem, path = filesystem_of(address)
     with suppress(FileNotFoundError):
-        filesystem.delete_file(path)
+        if (path := local_path(address)) is not None:
+            os.unlink(path)
+        else:
+            filesystem, path = filesystem_of(address)
+            filesystem.delete_file(path)
+
+
+def publish_folder(temporary: str, address: str, last: str) -> None:
+    """Rename a folder unless another process was faster; in an object store copy its files, the one named last last."""
+    if not is_remote(address):
+        with suppress(OSError):
+            os.replace(temporary, address)
+        return
+    filesystem, target = filesystem_of(address)
+    for info in sorted(list_files(temporary), key=lambda info: info.base_name == last):
+        filesystem.copy_file(info.path, f"{target}/{info.base_name}")
+
+
+def delete_folder(address: str) -> None:
+    """Delete a folder and what it holds, unless that fails or it is absent already."""
+    filesystem, path = filesystem_of(address)
+    with suppress(OSError):
+        filesystem.delete_dir(path)
 
 
 @contextmanager
@@ -87,12 +183,8 @@ def storage_errors(failure: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise Unreachable(f"{failure} ({_reason(error)}); check the address, its access and the network.") from error
-
-
-def _reason(error: Exception) -> str:
-    """Return the system's few words where there are any; an object store's first line."""
-    return getattr(error, "strerror", None) or str(error).split("\n")[0].rstrip(".")
+        sentence = f"{failure} ({reason(error)}); check the address, its access and the network."
+        raise Unreachable(without_credentials(sentence)) from error
 
 
 @contextmanager
@@ -110,6 +202,12 @@ def disk_full_errors(name: str, address: str) -> Iterator[None]:
         raise
 
 
+def absolute(address: str) -> str:
+    """Return an address as every process understands it, whatever its working directory."""
+    path = local_path(address)
+    return address if path is None else os.path.abspath(path)
+
+
 def join(address: str, path: str) -> str:
     """Return the address of a path below another address, which may end with options, as in s3://bucket/a?region=b."""
     folder, options = _split_options(address)
@@ -123,18 +221,40 @@ def sibling(address: str, suffix: str) -> str:
 
 
 def _split_options(address: str) -> tuple[str, str]:
-    folder, mark, options = address.partition("?") if "://" in address else (address, "", "")
+    folder, mark, options = address.partition("?") if is_remote(address) else (address, "", "")
     return folder.rstrip("/"), f"{mark}{options}"
 
 
 def check_writable(name: str, address: str) -> None:
-    """Create a local folder and write a probe; an object store is not probed, its first write fails instead."""
-    if "://" in address:
+    """Write and delete a probe; create a local folder."""
+    if is_remote(address):
+        _check_store(name, address)
         return
+    path = local_path(address) or "."
     try:
-        Path(address).mkdir(parents=True, exist_ok=True)
-        probe = Path(address, f".probe-{os.getpid()}")
+        Path(path).mkdir(parents=True, exist_ok=True)
+        probe = Path(path, f".probe-{os.getpid()}")
         probe.touch()
         probe.unlink()
     except OSError as error:
         raise UserError(f"{name} {address!r} cannot be written ({error.strerror}); choose another folder.") from error
+
+
+def _check_store(name: str, address: str) -> None:
+    probe = join(address, f".probe-{uuid4().hex}")
+    try:
+        write_atomic(probe, b"")
+        delete_file(probe)
+    except OSError as error:
+        text, refused = str(error), True
+        if "NO_SUCH_BUCKET" in text:
+            advice = "create the bucket or choose another address"
+        elif any(code in text for code in _NOT_ALLOWED):
+            advice = (
+                "check the credentials (AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or ~/.aws/credentials) and their "
+                "right to write and delete there"
+            )
+        else:
+            advice, refused = "check the address and the network", False
+        sentence = f"{name} {without_credentials(address)!r} cannot be written ({reason(error)}); {advice}."
+        raise (UserError if refused else Unreachable)(sentence) from error

@@ -27,10 +27,9 @@ import hashlib
 import json
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
 import pyarrow as pa
@@ -42,12 +41,16 @@ from gd_ray.rows import confidences_table, confusions_table, samples_table, stag
 from gd_ray.spec import TrialSpec
 from gd_ray.storage import (
     delete_file,
+    exists,
+    file_names,
     filesystem_of,
+    is_remote,
     join,
     list_files,
     open_atomic,
     read_files,
     storage_errors,
+    without_credentials,
     write_atomic,
 )
 from gd_ray.table_files import KINDS, Filters, finished, former_layout, pack, read_rows, write_table
@@ -57,6 +60,8 @@ __all__ = ["KINDS", "Filters", "finished", "pack", "read_rows"]  # beside all th
 
 State = Literal["done", "running", "failed", "waiting", "stopped"]
 """A waiting trial will be started by a run that is alive; a stopped one by the same command again."""
+FIRST_MODELS, CHECKPOINTS = "first-models", "checkpoints"
+"""Folders of the storage."""
 STATES: tuple[State, ...] = get_args(State)
 
 
@@ -106,7 +111,9 @@ class Selection:
     @property
     def digest(self) -> str:
         """Name of its file, and of the progress file of a run that works on it; the same run again has the same."""
-        content = json.dumps([self.storage, self.command, [row["trial_id"] for row in self.trials]])
+        content = json.dumps(
+            [without_credentials(self.storage), self.command, [row["trial_id"] for row in self.trials]]
+        )
         return hashlib.sha256(content.encode()).hexdigest()[:16]
 
 
@@ -114,7 +121,7 @@ def write_selection(results: str, selection: Selection) -> None:
     """Add a selection to an experiment. Each has its own file; the same run again replaces it."""
     if not selection.trials:
         return
-    own = {"storage": selection.storage, "command": selection.command, "time": selection.time}
+    own = {"storage": without_credentials(selection.storage), "command": selection.command, "time": selection.time}
     path = f"experiments/{selection.experiment}/{selection.digest}.parquet"
     with storage_errors(f"{path} of results {results!r} cannot be written"), open_atomic(join(results, path)) as stream:
         pq.write_table(table_of([row | own for row in selection.trials]), stream)
@@ -140,11 +147,20 @@ def read_selections(results: str) -> list[Selection]:
 
 
 def write_failure(results: str, trial_id: str, error: str, log: str) -> None:
+    error, log = without_credentials(error), without_credentials(log)
     _write_json(results, f"failures/{trial_id}.json", {"error": error, "log": log, "time": time.time()})
 
 
 def clear_failure(results: str, trial_id: str) -> None:
-    delete_file(join(results, f"failures/{trial_id}.json"))
+    with storage_errors(f"failures/{trial_id}.json of results {results!r} cannot be deleted"):
+        delete_file(join(results, f"failures/{trial_id}.json"))
+
+
+def clear_failures(results: str, trials: Collection[str]) -> None:
+    """Delete the failures of these trials."""
+    for name in file_names(results, "failures"):
+        if (trial_id := name.removesuffix(".json")) in trials:
+            clear_failure(results, trial_id)
 
 
 def read_failures(results: str) -> dict[str, str]:
@@ -222,10 +238,14 @@ class _Storage(NamedTuple):
 def _read_storage(storage: str) -> _Storage:
     if not storage:  # converted results
         return _Storage({}, set(), set(), visible=True)
-    first_models, checkpoints = (
-        {path.stem for path in Path(storage, folder).glob("[!.]*.pt")} for folder in ("first-models", "checkpoints")
-    )
-    return _Storage(read_running(storage), first_models, checkpoints, Path(storage).is_dir())
+    try:
+        first_models, checkpoints = (
+            {name.removesuffix(".pt") for name in file_names(storage, folder) if name.endswith(".pt")}
+            for folder in (FIRST_MODELS, CHECKPOINTS)
+        )
+        return _Storage(read_running(storage), first_models, checkpoints, is_remote(storage) or exists(storage))
+    except UserError:  # such as an object store for which this user has no credentials
+        return _Storage({}, set(), set(), visible=False)
 
 
 def _state(

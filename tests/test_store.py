@@ -14,7 +14,7 @@ from gd_ray.fingerprint import Fingerprints
 from gd_ray.hardware import describe
 from gd_ray.heartbeat import Progress, progress_file, this_host
 from gd_ray.rows import git_revision
-from gd_ray.storage import join, open_atomic, sibling, write_atomic
+from gd_ray.storage import join, open_atomic, read_file, sibling, write_atomic
 from gd_ray.store import (
     KINDS,
     Selection,
@@ -332,7 +332,7 @@ def test_failures_and_class_names_are_read_back(tmp_path):
 def heartbeat(storage, spec, **values):
     path = progress_file(str(storage), spec.trial_id)
     content = Progress(**{"time": time.time(), "share": 0.4, "share_per_second": 0.1, "stage": 2, **values})
-    write_atomic(str(path), pd.Series(content.__dict__).to_json().encode())
+    write_atomic(path, pd.Series(content.__dict__).to_json().encode())
 
 
 def states_by_seed(results, *selections):
@@ -362,7 +362,7 @@ def test_every_state_of_a_trial(result, tmp_path, monkeypatch):
     assert [states[spec.seed].state for spec in specs] == ["done", "running", "stopped", "failed", *["stopped"] * 4]
     assert seconds_left(list(states.values())) == pytest.approx(6)  # nobody will run the others
     write_atomic(
-        str(progress_file(str(storage), selection.digest)), progress_file(str(storage), running.trial_id).read_bytes()
+        progress_file(str(storage), selection.digest), read_file(progress_file(str(storage), running.trial_id))
     )
     states = states_by_seed(results)
     assert [states[spec.seed].state for spec in specs] == ["done", "running", "waiting", "failed", *["waiting"] * 4]

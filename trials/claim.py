@@ -2,6 +2,7 @@
 
 The process that creates the file owns the trial; others wait until it is released or its heartbeat stops. Results are
 deterministic and written whole, so a claim only saves work: two processes that run one trial write the same bytes.
+In an object store, which cannot create a file exclusively, two may own a trial for a while.
 """
 
 import json
@@ -10,66 +11,72 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
-from pathlib import Path
 from threading import Event, Thread
 
+from gd_ray.errors import Unreachable
 from gd_ray.heartbeat import Progress, is_dead, read_progress, this_host
-from gd_ray.storage import write_atomic
+from gd_ray.storage import create_file, delete_file, exists, is_remote, storage_errors, write_atomic
 from trials.cost import StepCost, share_done
 
 TAKE_OVER_AFTER_S = 20.0
 """Time without a new heartbeat after which a process counts as dead."""
 TAKE_OVER_ELSEWHERE_AFTER_S = 90.0
-"""The same for processes of other machines: NFS may show files as they were a minute ago."""
+"""The same for processes of other machines, as NFS may show files as they were a minute ago, and in object stores."""
 HEARTBEAT_S = 2.0
+STORE_HEARTBEAT_S = 12.0
+"""Time between heartbeats in an object store, each of which is some requests."""
+_LOOK_S, _STORE_LOOK_S = 0.5, 5.0
+"""Time between two looks at the claim of another process."""
 STUCK_AFTER_S = 900.0
 """Time without progress after which the heartbeat stops, until there is some."""
 
 
-def acquire(path: Path, run: str, *, cancelled: Callable[[], bool] = lambda: False) -> bool:
+def acquire(path: str, run: str, *, cancelled: Callable[[], bool] = lambda: False) -> bool:
     """Create the file as soon as no other run holds it; False if cancelled meanwhile.
 
     A claim of the same run is taken over at once: the run starts a trial again only if its process was lost.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
     seen, since = None, time.monotonic()
+    in_store = is_remote(path)
     while not cancelled():
-        with suppress(FileExistsError), path.open("x") as file:
-            file.write(_content(Progress(run=run)))
-            return True
+        with storage_errors(f"claim {path} cannot be written"):
+            if create_file(path, _content(Progress(run=run))):
+                return True
         owner = read_progress(path)
         if owner != seen:  # by this machine's clock, because those of others may be wrong
             seen, since = owner, time.monotonic()
-        is_here = owner is not None and owner.host == this_host()
+        is_here = not in_store and owner is not None and owner.host == this_host()
         patience = TAKE_OVER_AFTER_S if is_here else TAKE_OVER_ELSEWHERE_AFTER_S
         if time.monotonic() - since > patience or (owner and (owner.run == run or is_dead(owner))):
-            path.unlink(missing_ok=True)
+            with storage_errors(f"claim {path} cannot be deleted"):
+                delete_file(path)
         else:
-            time.sleep(0.5)
+            time.sleep(_STORE_LOOK_S if in_store else _LOOK_S)
     return False
 
 
-def owns(path: Path, run: str) -> bool:
+def owns(path: str, run: str) -> bool:
     """Return whether the file is this process's; also where it cannot be read for a moment."""
     owner = read_progress(path)
-    return path.exists() if owner is None else (owner.host, owner.pid, owner.run) == (this_host(), os.getpid(), run)
+    return exists(path) if owner is None else (owner.host, owner.pid, owner.run) == (this_host(), os.getpid(), run)
 
 
-def beat(path: Path, progress: Progress) -> None:
+def beat(path: str, progress: Progress) -> None:
     """Write a heartbeat, unless another process has taken the claim over or storage fails for a moment."""
-    if owns(path, progress.run):
-        with suppress(OSError):
-            write_atomic(str(path), _content(progress).encode())
+    with suppress(OSError, Unreachable):
+        if owns(path, progress.run):
+            write_atomic(path, _content(progress))
 
 
-def release(path: Path, run: str) -> None:
+def release(path: str, run: str) -> None:
     """Delete the file, unless it is another process's by now."""
-    if owns(path, run):
-        path.unlink(missing_ok=True)
+    with suppress(OSError, Unreachable):
+        if owns(path, run):
+            delete_file(path)
 
 
 @contextmanager
-def heartbeat(path: Path, run: str, cost: Sequence[StepCost]) -> Iterator["ProgressReporter"]:
+def heartbeat(path: str, run: str, cost: Sequence[StepCost]) -> Iterator["ProgressReporter"]:
     """Write the progress of an acquired trial from a thread, and release the trial at the end."""
     reporter = ProgressReporter(run, cost)
 
@@ -78,26 +85,31 @@ def heartbeat(path: Path, run: str, cost: Sequence[StepCost]) -> Iterator["Progr
             beat(path, reporter.progress())
 
     try:
-        with repeated(write, HEARTBEAT_S):
+        with repeated(write, _heartbeat_s(path)):
             yield reporter
     finally:
         release(path, run)
 
 
 @contextmanager
-def run_heartbeat(path: Path, run: str) -> Iterator[None]:
+def run_heartbeat(path: str, run: str) -> Iterator[None]:
     """Write that a run is alive, so that its other trials count as waiting, until its end."""
 
     def write() -> None:
         with suppress(OSError):
-            write_atomic(str(path), _content(Progress(run=run)).encode())
+            write_atomic(path, _content(Progress(run=run)))
 
     write()
     try:
-        with repeated(write, HEARTBEAT_S):
+        with repeated(write, _heartbeat_s(path)):
             yield
     finally:
-        path.unlink(missing_ok=True)
+        with suppress(OSError):
+            delete_file(path)
+
+
+def _heartbeat_s(path: str) -> float:
+    return STORE_HEARTBEAT_S if is_remote(path) else HEARTBEAT_S
 
 
 @contextmanager
@@ -151,5 +163,5 @@ def _rate(value: float, started: float, at_start: float) -> float:
     return (value - at_start) / seconds if seconds > 0 else 0.0
 
 
-def _content(progress: Progress) -> str:
-    return json.dumps(asdict(replace(progress, time=time.time(), host=this_host(), pid=os.getpid())))
+def _content(progress: Progress) -> bytes:
+    return json.dumps(asdict(replace(progress, time=time.time(), host=this_host(), pid=os.getpid()))).encode()

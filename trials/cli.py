@@ -80,13 +80,14 @@ def _run(trials: Trials, cluster: Cluster, show: "Callable[[str, str], Table]") 
     from rich.console import Console
 
     from gd_ray.naming import counted, trial_names
+    from gd_ray.storage import without_credentials
     from gd_ray.store import finished
     from trials.runner import run_experiment
 
     name, specs, _ = trials.specs(cluster.data, cluster.stream)
     console = Console(file=sys.stdout)
     names = dict(zip((spec.trial_id for spec in specs), trial_names([spec.flat() for spec in specs]), strict=True))
-    command = shlex.join(["gd-ray", *sys.argv[1:]])
+    command = without_credentials(shlex.join(["gd-ray", *sys.argv[1:]]))
     # Ray prints tracebacks and logs of its servers; what concerns a trial is in its log.
     with interruptible(), open(os.devnull, "w") as nowhere, redirect_stdout(nowhere):
         failures = run_experiment(name, specs, trials.results, cluster, console, command)

@@ -45,8 +45,10 @@ def progress_bar(console: Console) -> Progress:
 
 
 @contextmanager
-def live_view(states: Callable[[], list[TrialState]], console: Console, *, line_every: float = 60.0) -> Iterator[None]:
-    """Show running trials on a terminal, or print a line every `line_every` seconds in a pipe."""
+def live_view(
+    states: Callable[[], list[TrialState]], console: Console, *, every: float = 1.0, line_every: float = 60.0
+) -> Iterator[None]:
+    """Show running trials on a terminal `every` so many seconds, or print a line every `line_every` in a pipe."""
 
     def show() -> None:
         with suppress(OSError, UserError):  # storage may fail for a moment
@@ -58,7 +60,7 @@ def live_view(states: Callable[[], list[TrialState]], console: Console, *, line_
                 console.print(f"{time.strftime('%H:%M')} {summary(states())}", highlight=False, soft_wrap=True)
 
     shown = Live(console=console, transient=True, auto_refresh=False, redirect_stdout=False)
-    with shown if console.is_terminal else nullcontext() as live, repeated(show, 1.0 if live else line_every):
+    with shown if console.is_terminal else nullcontext() as live, repeated(show, every if live else line_every):
         yield
 
 

@@ -90,7 +90,8 @@ def watched_servers(restarts_s: float) -> Iterator[None]:
     in_main_thread, messages = threading.current_thread() is threading.main_thread(), list[str]()
 
     def end(name: str) -> None:
-        message = f"Ray's {name} died (logs: {logs}); {RESUME}."
+        again = "start the cluster again, then " if restarts_s else ""
+        message = f"Ray's {name} died (logs: {logs}); {again}{RESUME}."
         if _command_line.is_set():
             _exit(message, 1)
         print(f"gd-ray: {message}", file=sys.stderr, flush=True)

@@ -1,17 +1,19 @@
 """Checks before the first trial starts: what would stop a trial later, or mix two data sets under one name."""
 
+import time
 import warnings
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gd_ray.errors import UserError
 from gd_ray.failures import innermost
 from gd_ray.fingerprint import Fingerprints
 from gd_ray.spec import TrialSpec
+from gd_ray.storage import exists
 from gd_ray.store import read_rows, write_class_names
-from trials.worker import Job
+from trials.worker import Job, saved_files
 
 if TYPE_CHECKING:
     from gd_ray.checkpoint import Checkpoint
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 
 _ANSWER_WITHIN_S = 60.0
 """Time in which a machine must say whether torch can use its GPUs; most of it is the import of torch."""
+_CLOCK_WITHIN_S = 60.0
 _NAMES = ("method", "plugin", "dataset", "train_per_class", "test_per_class", "stream")
 _COLUMNS = (*_NAMES, "data_digest", "stream_digest")
 
@@ -31,7 +34,8 @@ def check_jobs(jobs: Sequence[Job]) -> list[str]:
 
     data: dict[Any, LabelledData] = {}
     streams: dict[str, WildStream] = {}
-    checkpoints: dict[Path, Checkpoint] = {}
+    checkpoints: dict[str, Checkpoint] = {}
+    saved = saved_files(jobs[0].storage) if jobs else set()
     notes: dict[str, None] = {}
     for job in jobs:
         spec, key = job.spec, _key(job.spec.flat())
@@ -43,7 +47,8 @@ def check_jobs(jobs: Sequence[Job]) -> list[str]:
         with warnings.catch_warnings(record=True, action="always", category=UserWarning) as caught:
             check_inputs(spec, ClassIncrementalData.of(spec, data[key]), streams.get(spec.stream))
         notes |= {str(warning.message): None for warning in caught}
-        _check_checkpoint(job, Fingerprints.of(spec, data[key], streams.get(spec.stream)), checkpoints)
+        if path := job.saved(saved.__contains__):
+            _check_checkpoint(path, spec, Fingerprints.of(spec, data[key], streams.get(spec.stream)), checkpoints)
     return [*notes, *(_check_finished(jobs, data, streams) if jobs else ())]
 
 
@@ -75,6 +80,36 @@ def check_devices(nodes: Sequence[Mapping[str, float]], gpus: float, jobs: Seque
         raise
 
 
+def check_clocks(nodes: Sequence[Mapping[str, float]]) -> list[str]:
+    """Note the machines of a cluster whose clocks are wrong by this machine's.
+
+    Nothing depends on them: heartbeats are compared by their content. But their times appear in results and logs.
+    """
+    import ray
+
+    if len(nodes) < 2:
+        return []
+    machines = sorted({name for node in nodes for name in node if _is_address(name)})
+    task, before = ray.remote(num_cpus=0, max_retries=0)(_clock), time.time()
+    asked = {task.options(resources={name: 0.001}).remote(): name.removeprefix("node:") for name in machines}
+    answered, _ = ray.wait(list(asked), num_returns=len(asked), timeout=_ANSWER_WITHIN_S)
+    after, wrong = time.time(), []
+    for one in answered:
+        with suppress(ray.exceptions.RayError):  # a machine that was lost meanwhile
+            clock = ray.get(one)
+            late = max(before - clock, clock - after)
+            if late > _CLOCK_WITHIN_S:
+                side = "behind" if clock < before else "ahead of"
+                wrong.append(f"that of {asked[one]} is {late / 60:.0f} minutes {side} this machine's")
+    return (
+        [f"clocks differ: {', '.join(wrong)}; times in results and logs are wrong, nothing else is."] if wrong else []
+    )
+
+
+def _clock() -> float:
+    return time.time()
+
+
 def _is_address(resource: str) -> bool:
     """Whether a resource of a node is the one that only this node has."""
     return resource.startswith("node:") and not resource.startswith("node:__")
@@ -95,19 +130,16 @@ def _key(fields: Mapping[str, Any]) -> tuple[str, int | None, int | None]:
     return fields["dataset"], fields["train_per_class"], fields["test_per_class"]
 
 
-def _check_checkpoint(job: Job, inputs: Fingerprints, known: "dict[Path, Checkpoint]") -> None:
-    """Check that the job can resume its checkpoint with these images; first models are read once."""
+def _check_checkpoint(path: str, spec: TrialSpec, inputs: Fingerprints, known: "dict[str, Checkpoint]") -> None:
+    """Check that a trial can resume its checkpoint with these images; first models are read once."""
     from gd_ray.checkpoint import Checkpoint
 
-    path = job.saved
-    if path is None:
-        return
     try:
         if path not in known:
             known[path] = replace(Checkpoint.load(path), weights={})
-        known[path].check_continues(job.spec, inputs)
+        known[path].check_continues(spec, inputs)
     except UserError as error:
-        if path.exists():  # not deleted meanwhile by a run that has finished the trial
+        if exists(path):  # not deleted meanwhile by a run that has finished the trial
             raise UserError(f"{str(error).removeprefix('resume: ')} It is {path}.") from error
 
 

@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -13,6 +12,7 @@ from uuid import uuid4
 
 from gd_ray.data import DATASETS, DESCRIPTION
 from gd_ray.errors import UserError, unknown_name, unused_name
+from gd_ray.storage import delete_folder, exists, is_remote, join, publish_folder, sibling, storage_errors
 
 if TYPE_CHECKING:
     from gd_ray.data.dataset import LabelledData
@@ -62,7 +62,7 @@ class DataLocations:
 
     def stream_address(self, name: str) -> str:
         """Return the address of a stream; glyphs:N is made on demand, in the storage unless it has a folder."""
-        made = f"{self.storage}/streams/{name.replace(':', '-')}"
+        made = join(self.storage, f"streams/{name.replace(':', '-')}")
         return self._absolute(self.streams.get(name, made if name.startswith("glyphs:") else f"streams/{name}"))
 
     def stream_images(self, name: str) -> int | None:
@@ -90,14 +90,15 @@ class DataLocations:
                 raise unused_name(option, name, folders[name], names)
 
     def _absolute(self, address: str) -> str:
-        return address if "://" in address else os.path.join(self.base, address)
+        return address if is_remote(address) else os.path.join(self.base, address)
 
     def open_stream(self, name: str, *, make: bool = True) -> "WildStream":
         """Open a stream; glyphs:N is made first where it is absent, unless that is not wanted."""
+        from gd_ray.wild.manifest import NAME as MANIFEST
         from gd_ray.wild.stream import WildStream
 
         address = self.stream_address(name)
-        if make and name.startswith("glyphs:") and "://" not in address and not Path(address, "manifest.json").exists():
+        if make and name.startswith("glyphs:") and not exists(join(address, MANIFEST)):
             _make_glyphs(name, address)
         with _hint("--stream", name):
             return WildStream.open(address)
@@ -141,15 +142,16 @@ def _images_per_class(folder: str) -> tuple[int, int]:
 def _make_glyphs(source: str, address: str) -> None:
     """Prepare a stream under a unique name and rename it: two runs may want it at the same time."""
     from gd_ray.ray_utils import map_in_process, map_with_ray
+    from gd_ray.wild.manifest import NAME as MANIFEST
     from gd_ray.wild.shuffle import prepare_stream
 
     number = source.partition(":")[2]
     # A Ray worker takes longer to start than to draw so few.
     mapper = map_in_process if number.isdecimal() and int(number) <= _DRAWN_AT_ONCE else map_with_ray
-    temporary = f"{address}.{uuid4().hex}"
-    try:
-        prepare_stream(source, temporary, mapper=mapper)
-        with suppress(OSError):  # the other run was faster
-            os.replace(temporary, address)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+    temporary = sibling(address, uuid4().hex)
+    with storage_errors(f"stream {source!r} cannot be written to {address!r}"):
+        try:
+            prepare_stream(source, temporary, mapper=mapper)
+            publish_folder(temporary, address, MANIFEST)
+        finally:
+            delete_folder(temporary)

@@ -10,6 +10,7 @@ import tyro
 
 from gd_ray.errors import UserError
 from gd_ray.slurm import in_slurm
+from gd_ray.storage import is_remote, without_credentials
 
 _LEAST = {"cpus": 0.01, "gpus": 0, "scorers": 0, "scorer_cpus": 0.01, "retries": 0}
 _POOL_PAYS = 10_000
@@ -44,7 +45,9 @@ class Cluster:
     """Of a running Ray cluster, such as 'auto' or host:6379. Without it, the cluster that RAY_ADDRESS names, or a Ray
     of its own on this machine."""
     storage: str = "storage"
-    """Folder for checkpoints, first models and logs; on several machines one that all of them share."""
+    """Folder for checkpoints, first models and logs, on several machines one that all of them share; or an address
+    such as s3://bucket/storage, also with options, as in s3://bucket/storage?region=eu-west-1 or ?endpoint_override=
+    host:9000&scheme=http. Credentials are those of each machine (AWS_ACCESS_KEY_ID and others, ~/.aws, its role)."""
     cpus: float | None = None
     """CPUs of a trial; torch uses as many threads (at least one), and a trial with neither GPU nor scorer has at least
     one CPU. Without it, half a CPU for the trial and half for its scorer, which take turns; on a GPU one for both,
@@ -58,7 +61,8 @@ class Cluster:
     scorer_cpus: float | None = None
     """CPUs of a scorer; without it, as many as the trial's, or with a GPU, which is the trial's, a hundredth of one."""
     retries: int = 2
-    """Times that a failed trial is started again from its last stage."""
+    """Times that a trial is started again in the same stage: a finished stage sets the count back, and a lost machine
+    does not count."""
     keep_models: KeepModels = "last"
     """Models that stay under RESULTS/models for 'gd-ray export': of the last stage, of all stages, or none; of a
     WRN-16-2 each takes 2.8 MB."""
@@ -81,8 +85,11 @@ class Cluster:
                 raise UserError(
                     f"{option} {value:g} is more than the one GPU that it would use; give 1 or a share of it."
                 )
-        if "://" in self.storage:
-            raise UserError(f"--storage {self.storage!r} must be a folder; mount shared storage and name its path.")
+        if self.tensorboard and is_remote(self.storage):
+            raise UserError(
+                f"--tensorboard needs a folder, not --storage {without_credentials(self.storage)!r}; leave it out, and "
+                f"'gd-ray log' writes the scalars of finished trials."
+            )
         parse_folders(self.data, "--data")
         parse_folders(self.stream, "--stream")
 

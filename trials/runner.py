@@ -1,6 +1,5 @@
 """Ray Tune: schedules the trials of an experiment, resumes them, retries them, and shows their progress."""
 
-import hashlib
 import logging
 import os
 import pickle
@@ -10,32 +9,46 @@ from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from rich.console import Console
 
 from gd_ray.errors import UserError
-from gd_ray.failures import ExplainedError, explain, innermost, is_users, last_line
-from gd_ray.heartbeat import Progress, is_dead, progress_file, read_progress, this_host
+from gd_ray.failures import ExplainedError, LostMachineError, explain, innermost, is_users, last_line, lost_machine
+from gd_ray.heartbeat import progress_file, read_progress
 from gd_ray.naming import counted
 from gd_ray.plugins import load_plugins, loaded_plugins
 from gd_ray.ray_utils import connect, switches
 from gd_ray.rows import column_name
 from gd_ray.spec import TrialSpec
-from gd_ray.storage import check_writable
-from gd_ray.store import Selection, clear_failure, finished, trial_states, write_failure, write_selection
+from gd_ray.storage import (
+    absolute,
+    check_writable,
+    delete_file,
+    is_remote,
+    join,
+    without_credentials,
+    write_atomic,
+)
+from gd_ray.store import Selection, clear_failures, finished, trial_states, write_failure, write_selection
 from gd_ray.trial_result import StageResult
 from trials.claim import run_heartbeat
 from trials.console import live_view
 from trials.cost import shares_done, spec_cost, spec_work
 from trials.grid import unique
 from trials.interruption import RayDiedError, watched_servers
-from trials.preflight import check_devices, check_jobs
+from trials.preflight import check_clocks, check_devices, check_jobs
 from trials.registry import DataLocations, Sizes
 from trials.resources import Cluster, TrialResources, parse_folders, resolve_resources
-from trials.worker import Job, run_job
+from trials.tune_state import host_mark, remove_abandoned_state, remove_tune_state, tune_folder
+from trials.worker import Job, run_job, saved_files
 
+if TYPE_CHECKING:
+    from trials.attempts import Attempts
+
+_STORE_VIEW_S = 10.0
+"""Time between two views of a run whose results or storage are in an object store."""
 _GCS_RESTARTS_S = 50.0
 """Time that a cluster has to start its GCS again; after a minute without it, Ray ends the process."""
 
@@ -59,14 +72,13 @@ def run_experiment(
     The command line is stored with the results, for reproduction.
     """
     cluster.check()
-    results = results if "://" in results else os.path.abspath(results)
-    storage = os.path.abspath(cluster.storage)
+    results, storage = absolute(results), absolute(cluster.storage)
     locations = DataLocations(parse_folders(cluster.data, "--data"), parse_folders(cluster.stream, "--stream"), storage)
     run = uuid4().hex
     jobs = [Job(spec, results, storage, locations, run, cluster.keep_models) for spec in unique(specs)]
     for folder in ("results", results), ("storage", storage):
         check_writable(*folder)
-    _remove_abandoned_state(Path(storage, "tune"))
+    remove_abandoned_state(storage)
     done = finished(results)
     open_jobs = [job for job in jobs if job.spec.trial_id not in done]
     console.print(f"{name}: {counted(len(jobs), 'trial')}, {len(jobs) - len(open_jobs)} of them finished already.")
@@ -84,20 +96,25 @@ def run_experiment(
     try:
         with watched_servers(restarts_s), run_heartbeat(progress_file(storage, selection.digest), run):
             with console.status(f"reading data sets and streams{', checking GPUs' if resources.gpus else ''}"):
-                notes = [*check_devices(nodes, resources.gpus, open_jobs), *check_jobs(open_jobs)]
+                notes = [
+                    *check_clocks(nodes),
+                    *check_devices(nodes, resources.gpus, open_jobs),
+                    *check_jobs(open_jobs),
+                ]
             for note in notes:
                 console.print(f"Note: {note}", markup=False, highlight=False, soft_wrap=True)
             write_selection(results, selection)
-            for job in open_jobs:
-                clear_failure(results, job.spec.trial_id)  # it is waiting or running again
-            with live_view(lambda: trial_states(results, [selection]), console):
+            clear_failures(results, {job.spec.trial_id for job in open_jobs})  # they are waiting or running again
+            every = _STORE_VIEW_S if is_remote(results) or is_remote(storage) else 1.0
+            with live_view(lambda: trial_states(results, [selection]), console, every=every):
                 first = shared_first_models(open_jobs)
                 failed = _tune(first, resolve_resources(cluster, nodes, (), len(first)), cluster, first_stage=True)
                 refused = {failure.spec.first_model_id: failure for failure in failed if failure.refused}
+                saved = saved_files(storage)
                 failures = [
                     replace(refused[job.spec.first_model_id], spec=job.spec)
                     for job in open_jobs
-                    if job.spec.first_model_id in refused and not job.saved
+                    if job.spec.first_model_id in refused and not job.saved(saved.__contains__)
                 ]
                 for failure in failures:
                     write_failure(results, failure.spec.trial_id, failure.error, failure.log)
@@ -105,7 +122,7 @@ def run_experiment(
                 open_jobs = [job for job in open_jobs if job.spec.trial_id not in hopeless]
                 # Trials that another run holds come last; else the longest first, to keep the whole cluster busy.
                 work = {row["trial_id"]: row["work"] for row in selection.trials}
-                order = sorted(open_jobs, key=lambda job: (job.progress.exists(), -work[job.spec.trial_id]))
+                order = sorted(open_jobs, key=lambda job: (job.progress in saved, -work[job.spec.trial_id]))
                 return [*failures, *_tune(order, resources, cluster)]
     except (KeyboardInterrupt, RayDiedError):
         _stop_trials(open_jobs, run)
@@ -116,9 +133,11 @@ def _stop_trials(jobs: list[Job], run: str) -> None:
     """Release the trials that the run holds, and disconnect from Ray, which ends its processes."""
     import ray
 
-    for job in jobs:
-        if (owner := read_progress(job.progress)) and owner.run == run:
-            job.progress.unlink(missing_ok=True)
+    with suppress(OSError, UserError):
+        held = saved_files(jobs[0].storage) if jobs else set()
+        for path in held.intersection(job.progress for job in jobs):
+            if (owner := read_progress(path)) and owner.run == run:
+                delete_file(path)
     ray.shutdown()
 
 
@@ -140,7 +159,8 @@ def selection_row(spec: TrialSpec, sizes: Sizes | None = None) -> dict[str, Any]
 
 def shared_first_models(jobs: list[Job]) -> list[Job]:
     """Return a job for each first model that several jobs wait for; a trial with a model of its own trains it."""
-    waiting = [job for job in jobs if not job.first_model.exists() and not job.checkpoint.exists()]
+    saved = saved_files(jobs[0].storage) if jobs else set()
+    waiting = [job for job in jobs if not job.saved(saved.__contains__)]
     number = Counter(job.spec.first_model_id for job in waiting)
     return list({job.spec.first_model_id: job for job in waiting if number[job.spec.first_model_id] > 1}.values())
 
@@ -148,9 +168,47 @@ def shared_first_models(jobs: list[Job]) -> list[Job]:
 def _tune(
     jobs: list[Job], resources: TrialResources, cluster: Cluster, *, first_stage: bool = False
 ) -> list[TrialFailure]:
-    """Run one Tune trial for each job, as many at once as fit. Its config is the flat spec and the trial's id."""
+    """Run jobs on Tune, and those again that lost their machine at an attempt that Tune did not repeat."""
     if not jobs:
         return []
+    from trials.attempts import Attempts
+
+    kind = "first-models" if first_stage else "trials"
+    name = f"{kind}-{time.strftime('%Y%m%d-%H%M%S')}-{host_mark()}-{os.getpid()}"
+    results, storage = jobs[0].results, jobs[0].storage
+    logs = {job.spec.trial_id: join(storage, f"tune/{name}/{job.spec.trial_id}/error.txt") for job in jobs}
+
+    def on_failure(trial: Any, error: str) -> None:
+        """Store a failure when it happens: the run may take days more, or be killed."""
+        trial_id = trial.config["trial_id"]
+        with suppress(OSError, UserError):  # a full disk, say: Tune would end all other trials for it
+            if is_remote(storage) and trial.error_file:
+                write_atomic(logs[trial_id], Path(trial.error_file).read_bytes())
+            if not first_stage:
+                write_failure(results, trial_id, error, logs[trial_id])
+
+    attempts = Attempts(cluster.retries, "GPU" if resources.gpus else "CPU", on_failure)
+    failures: list[TrialFailure] = []
+    while jobs:
+        with tune_folder(storage) as folder:
+            failed = _tune_once(jobs, resources, cluster, attempts, folder / name, logs, first_stage=first_stage)
+        lost = attempts.take_lost()
+        failures += [failure for failure in failed if failure.spec.trial_id not in lost]
+        jobs = [job for job in jobs if job.spec.trial_id in lost]
+    return failures
+
+
+def _tune_once(
+    jobs: list[Job],
+    resources: TrialResources,
+    cluster: Cluster,
+    attempts: "Attempts",
+    folder: Path,
+    logs: dict[str, str],
+    *,
+    first_stage: bool,
+) -> list[TrialFailure]:
+    """Run one Tune trial for each job, as many at once as fit. Its config is the flat spec and the trial's id."""
     from ray import tune
     from ray.tune.logger import TBXLoggerCallback
 
@@ -160,10 +218,7 @@ def _tune(
     ranks = {trial_id: rank for rank, trial_id in enumerate(by_id)}
     # Bytes, so that an actor can load the plugins before it unpickles what may need them.
     plugins, pickled = loaded_plugins(), {trial_id: pickle.dumps(job) for trial_id, job in by_id.items()}
-    variables = switches()
-    threads, folder = resources.threads, f"{jobs[0].storage}/tune"
-    kind = "first-models" if first_stage else "trials"
-    name = f"{kind}-{time.strftime('%Y%m%d-%H%M%S')}-{_host_mark()}-{os.getpid()}"
+    variables, threads = switches(), resources.threads
 
     def share_of(config: dict[str, Any]) -> float:
         return resources.share(ranks[config["trial_id"]])
@@ -190,28 +245,11 @@ def _tune(
         except Exception as error:
             text = explain(error, gpus=share_of(config), batch=f"batches of {job.spec.batch_size} images in a trial")
             if not is_users(innermost(error)):
-                raise ExplainedError(text) from error
-            log = Path(folder, name, job.spec.trial_id, "error.txt")
-            log.parent.mkdir(parents=True, exist_ok=True)
-            log.write_text(traceback.format_exc())
+                raise (LostMachineError if lost_machine(error) else ExplainedError)(text) from error
+            write_atomic(logs[job.spec.trial_id], traceback.format_exc().encode())
             tune.report({"refused": text})  # rather than an error, which Tune would retry
         else:
             tune.report({"finished": 1})
-
-    class FailureWriter(tune.Callback):
-        """Stores a failure when it happens: the run may take days more, or be killed."""
-
-        def on_trial_error(self, iteration: int, trials: Any, trial: Any, **info: Any) -> None:  # noqa: ARG002
-            with suppress(OSError):
-                self._write(trial, last_line(Path(trial.error_file).read_text()))
-
-        def on_trial_complete(self, iteration: int, trials: Any, trial: Any, **info: Any) -> None:  # noqa: ARG002
-            if "refused" in trial.last_result:
-                self._write(trial, trial.last_result["refused"])
-
-        def _write(self, trial: Any, error: str) -> None:
-            with suppress(OSError, UserError):  # a full disk, say: Tune would end all other trials for it
-                write_failure(jobs[0].results, trial.config["trial_id"], error, f"{trial.path}/error.txt")
 
     tuner = tune.Tuner(
         tune.with_resources(trial, bundles),
@@ -222,12 +260,12 @@ def _tune(
             trial_dirname_creator=lambda trial: trial.config["trial_id"],
         ),
         run_config=tune.RunConfig(
-            name=name,
-            storage_path=folder,
+            name=folder.name,
+            storage_path=str(folder.parent),
             verbose=0,
             failure_config=tune.FailureConfig(max_failures=cluster.retries),
             callbacks=[
-                *([] if first_stage else [FailureWriter()]),
+                attempts,
                 *([TBXLoggerCallback()] if cluster.tensorboard else []),  # type: ignore[no-untyped-call]
             ],
         ),
@@ -235,41 +273,18 @@ def _tune(
     logging.getLogger("ray.tune").setLevel(logging.CRITICAL)  # tracebacks of failed trials are in their logs
     try:
         grid = tuner.fit()
-        return [failure for k in range(len(grid)) if (failure := _failure(grid[k], by_id))]
+        return [failure for k in range(len(grid)) if (failure := _failure(grid[k], by_id, logs))]
     finally:
-        _remove_tune_state(Path(folder, name))
+        remove_tune_state(folder)
 
 
-def _failure(result: Any, jobs: dict[str, Job]) -> TrialFailure | None:
+def _failure(result: Any, jobs: dict[str, Job], logs: dict[str, str]) -> TrialFailure | None:
     """Return why a trial did not finish; its folder has the trial's id, also if it failed before its first report."""
-    metrics = result.metrics or {}
+    metrics, trial_id = result.metrics or {}, Path(result.path).name
     if "finished" in metrics:
         return None
     error = metrics.get("refused") or last_line(str(result.error or "Ray Tune ended without finishing it"))
-    spec = jobs[Path(result.path).name].spec
-    return TrialFailure(spec, error, f"{result.path}/error.txt", refused="refused" in metrics)
-
-
-def _host_mark() -> str:
-    return hashlib.sha256(this_host().encode()).hexdigest()[:8]
-
-
-def _remove_abandoned_state(folder: Path) -> None:
-    """Delete what runs of this machine left whose processes were killed."""
-    for path in folder.glob(f"*-{_host_mark()}-*"):
-        if is_dead(Progress(host=this_host(), pid=int(path.name.rpartition("-")[2]))):
-            _remove_tune_state(path)
-
-
-def _remove_tune_state(folder: Path) -> None:
-    """Delete what Tune would resume from, which trials do not; keep logs of failures and events of TensorBoard."""
-    with suppress(OSError):
-        for path in (*folder.glob("*"), *folder.glob("*/error.pkl")):
-            if path.is_file():
-                path.unlink()
-        for path in (*folder.iterdir(), folder):
-            with suppress(OSError):  # not empty
-                path.rmdir()
+    return TrialFailure(jobs[trial_id].spec, error, without_credentials(logs[trial_id]), refused="refused" in metrics)
 
 
 def _scalars(stage: StageResult) -> dict[str, float]:

@@ -3,14 +3,14 @@
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gd_ray.heartbeat import progress_file
+from gd_ray.heartbeat import PROGRESS, progress_file
 from gd_ray.kept_models import keep_model
 from gd_ray.rows import git_revision
 from gd_ray.spec import TrialSpec
-from gd_ray.store import clear_failure, finished, write_stages, write_trial
+from gd_ray.storage import delete_file, exists, file_names, join
+from gd_ray.store import CHECKPOINTS, FIRST_MODELS, clear_failure, finished, write_stages, write_trial
 from gd_ray.trial_result import StageResult
 from trials.claim import ProgressReporter, acquire, heartbeat
 from trials.cost import spec_cost
@@ -34,27 +34,32 @@ class Job:
     keep_models: KeepModels = "last"
 
     @property
-    def first_model(self) -> Path:
-        return Path(self.storage, "first-models", f"{self.spec.first_model_id}.pt")
+    def first_model(self) -> str:
+        return join(self.storage, f"{FIRST_MODELS}/{self.spec.first_model_id}.pt")
 
     @property
-    def checkpoint(self) -> Path:
-        return Path(self.storage, "checkpoints", f"{self.spec.trial_id}.pt")
+    def checkpoint(self) -> str:
+        return join(self.storage, f"{CHECKPOINTS}/{self.spec.trial_id}.pt")
 
     @property
-    def progress(self) -> Path:
+    def progress(self) -> str:
         return progress_file(self.storage, self.spec.trial_id)
 
-    @property
-    def saved(self) -> Path | None:
-        """The checkpoint that the trial resumes, if there is one."""
-        return next((path for path in (self.checkpoint, self.first_model) if path.exists()), None)
+    def saved(self, is_there: Callable[[str], bool] = exists) -> str | None:
+        """Return the checkpoint that the trial resumes, if there is one."""
+        return next(filter(is_there, (self.checkpoint, self.first_model)), None)
 
     def keeps_model(self, stage: int) -> bool:
         return self.keep_models == "all" or (self.keep_models == "last" and stage == self.spec.num_tasks)
 
     def is_finished(self) -> bool:
         return self.spec.trial_id in finished(self.results)
+
+
+def saved_files(storage: str) -> set[str]:
+    """Return the addresses of all checkpoints, first models and claims: few requests for many jobs."""
+    folders = (FIRST_MODELS, CHECKPOINTS, PROGRESS)
+    return {join(storage, f"{folder}/{name}") for folder in folders for name in file_names(storage, folder)}
 
 
 class FinishedElsewhere(Exception):
@@ -72,7 +77,7 @@ def run_job(
     Without a pool of scorers the trial scores the stream itself.
     """
     # Another run's trial that trains the first model continues long after it has written that.
-    if not acquire(job.progress, job.run, cancelled=lambda: first_stage_only and job.first_model.exists()):
+    if not acquire(job.progress, job.run, cancelled=lambda: first_stage_only and exists(job.first_model)):
         return
     cost = spec_cost(job.spec, job.locations.sizes(job.spec))
     with heartbeat(job.progress, job.run, cost) as reporter, suppress(FinishedElsewhere):
@@ -97,14 +102,12 @@ def _run(
     restart_peak_memory(device)
     data = job.locations.load_data(spec.dataset, spec.train_per_class, spec.test_per_class)
     stream = job.locations.open_stream(spec.stream) if spec.method.external else None
-    for path in (job.first_model, job.checkpoint):
-        path.parent.mkdir(parents=True, exist_ok=True)
 
     def keep(checkpoint: Checkpoint) -> None:
         if job.keeps_model(checkpoint.stage):
             keep_model(job.results, spec, data, checkpoint, revision)
 
-    resume = Checkpoint.load(saved) if (saved := job.saved) else None
+    resume = Checkpoint.load(saved) if (saved := job.saved()) else None
     if resume and not only_first:
         keep(resume)  # the first model, which trials share; or one of a run that kept none
     for stage in resume.results if resume else ():
@@ -145,4 +148,4 @@ def _run(
             hardware=describe(device, spec.precision),
         )
         clear_failure(job.results, spec.trial_id)
-        job.checkpoint.unlink(missing_ok=True)
+        delete_file(job.checkpoint)

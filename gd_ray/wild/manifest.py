@@ -6,9 +6,9 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from gd_ray.data.pixels import Statistics
-from gd_ray.errors import UserError
+from gd_ray.errors import Unreachable, UserError
 from gd_ray.sources.base import PassedOver
-from gd_ray.storage import filesystem_of
+from gd_ray.storage import filesystem_of, is_remote, without_credentials
 
 FORMAT = 1
 NAME = "manifest.json"
@@ -61,8 +61,7 @@ def read_manifest(address: str) -> Manifest:
         problem = "it does not exist or was not finished; make it with 'gd-ray prepare stream'."
         raise UserError(f"stream {address!r} has no {NAME}: {problem}") from error
     except (OSError, ValueError) as error:
-        problem = f"cannot be read ({error}); if this persists, prepare it again."
-        raise UserError(f"stream {address!r} has a {NAME} that {problem}") from error
+        raise unreadable(f"stream {address!r} has a {NAME} that cannot be read", address, error) from error
     manifest = _checked(address, content)
     sizes = {info.path: info.size for info in filesystem.get_file_info([f"{root}/{s.file}" for s in manifest.shards])}
     for shard in manifest.shards:
@@ -72,6 +71,12 @@ def read_manifest(address: str) -> Manifest:
             problem = has if size is not None else f"lacks its shard {shard.file}"
             raise UserError(f"stream {address!r} {problem}; copy it again or prepare it again.")
     return manifest
+
+
+def unreadable(failure: str, address: str, error: Exception) -> UserError:
+    """Return the error for a file of a stream that cannot be read; a store may answer the next time."""
+    kind = Unreachable if is_remote(address) and isinstance(error, OSError) else UserError
+    return kind(without_credentials(f"{failure} ({error}); if this persists, prepare it again."))
 
 
 def _checked(address: str, content: Any) -> Manifest:

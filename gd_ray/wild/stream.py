@@ -17,8 +17,8 @@ from gd_ray.data.pixels import validate_images
 from gd_ray.errors import UserError
 from gd_ray.fingerprint import digest_of
 from gd_ray.seeding import Purpose, numpy_generator
-from gd_ray.storage import filesystem_of
-from gd_ray.wild.manifest import Manifest, read_manifest
+from gd_ray.storage import filesystem_of, join
+from gd_ray.wild.manifest import Manifest, read_manifest, unreadable
 
 
 @dataclass(frozen=True)
@@ -187,8 +187,7 @@ class WildStream(Stream):
                 table = pq.ParquetFile(source).read_row_group(index, columns=[name])
             return table[name] if table.num_columns else pa.chunked_array([pa.nulls(rows)])
         except (OSError, pa.ArrowInvalid) as error:
-            problem = f"cannot be read ({error}); if this persists, prepare it again."
-            raise UserError(f"stream shard {self.address}/{file} {problem}") from error
+            raise unreadable(f"stream shard {join(self.address, file)} cannot be read", self.address, error) from error
 
     def _group(self, group: int) -> NDArray[np.uint8]:
         file, index, rows, crc = self._groups[group]

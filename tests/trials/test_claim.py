@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from gd_ray.heartbeat import progress_file, read_progress, read_running
+from gd_ray.storage import exists
 from trials import claim, worker
 from trials.claim import acquire, beat, heartbeat, owns, release
 from trials.cost import StepCost
@@ -21,7 +22,7 @@ COST = [StepCost(1, "teacher", 100, 3.0), StepCost(2, "model", 100, 3.0), StepCo
 
 @pytest.fixture
 def path(tmp_path):
-    return progress_file(str(tmp_path), "one")
+    return Path(progress_file(str(tmp_path), "one"))
 
 
 @pytest.fixture
@@ -41,12 +42,12 @@ def wait_until(condition, seconds=10):
 
 
 def test_a_heartbeat_has_the_stage_and_the_rates_of_a_trial(path, tmp_path, fast):
-    acquire(path, "run")
-    with heartbeat(path, "run", COST) as report:
+    acquire(str(path), "run")
+    with heartbeat(str(path), "run", COST) as report:
         report(2, "model", 0, 100)
         time.sleep(0.2)
         report(2, "model", 50, 100)
-        wait_until(lambda: read_progress(path).share >= 0.4)
+        wait_until(lambda: read_progress(str(path)).share >= 0.4)
         now = read_running(str(tmp_path))["one"]
     assert (now.stage, now.step, now.pid) == (2, "model", os.getpid())
     assert now.share == (300 + 150) / 1000
@@ -58,48 +59,47 @@ def test_a_heartbeat_has_the_stage_and_the_rates_of_a_trial(path, tmp_path, fast
 
 
 def test_the_second_run_at_a_trial_waits_for_the_first(path):
-    acquire(path, "first")
+    acquire(str(path), "first")
     acquired = threading.Event()
-    second = threading.Thread(target=lambda: (acquire(path, "second"), acquired.set()))
+    second = threading.Thread(target=lambda: (acquire(str(path), "second"), acquired.set()))
     second.start()
-    with heartbeat(path, "first", COST):
+    with heartbeat(str(path), "first", COST):
         assert not acquired.wait(1.5)
     assert acquired.wait(10)
     second.join()
-    assert read_progress(path).run == "second"
+    assert read_progress(str(path)).run == "second"
 
 
 def test_waiting_can_be_cancelled(path, tmp_path):
     model, acquired = tmp_path / "first.pt", []
-    acquire(path, "first")
-    second = threading.Thread(target=lambda: acquired.append(acquire(path, "second", cancelled=model.exists)))
+    acquire(str(path), "first")
+    second = threading.Thread(target=lambda: acquired.append(acquire(str(path), "second", cancelled=model.exists)))
     second.start()
     time.sleep(1)
     assert acquired == []
     model.touch()
     second.join(5)
     assert acquired == [False]
-    assert read_progress(path).run == "first"
+    assert read_progress(str(path)).run == "first"
 
 
 def test_a_dead_process_holds_no_claim(path, monkeypatch):
-    path.parent.mkdir()
     dead = os.fork()
     if dead == 0:
-        acquire(path, "first")
+        acquire(str(path), "first")
         os._exit(0)
     os.waitpid(dead, 0)
-    assert read_progress(path).pid == dead
+    assert read_progress(str(path)).pid == dead
     started = time.monotonic()
-    assert acquire(path, "second")
+    assert acquire(str(path), "second")
     assert time.monotonic() - started < 5
-    assert read_progress(path).pid == os.getpid()
+    assert read_progress(str(path)).pid == os.getpid()
     # Processes of other machines cannot be looked up: their heartbeat decides.
     change(path, host="elsewhere")
     monkeypatch.setattr(claim, "TAKE_OVER_AFTER_S", 0.1)
     monkeypatch.setattr(claim, "TAKE_OVER_ELSEWHERE_AFTER_S", 1.0)
     started = time.monotonic()
-    assert acquire(path, "third")
+    assert acquire(str(path), "third")
     assert 1.0 < time.monotonic() - started < 5
 
 
@@ -121,30 +121,30 @@ def test_a_machine_with_a_wrong_clock_keeps_its_claims_and_shows_as_running(path
         off[0] = -600
         wait_until(lambda: "one" in read_running(str(tmp_path)))
         end = time.monotonic() + 2
-        assert not acquire(path, "second", cancelled=lambda: time.monotonic() > end)
-    assert acquire(path, "second")
+        assert not acquire(str(path), "second", cancelled=lambda: time.monotonic() > end)
+    assert acquire(str(path), "second")
 
 
 def test_a_run_takes_over_from_its_own_lost_process_which_then_leaves_the_file_alone(path, fast):
-    acquire(path, "run")
-    with heartbeat(path, "run", COST) as report:
+    acquire(str(path), "run")
+    with heartbeat(str(path), "run", COST) as report:
         started = time.monotonic()
-        assert acquire(path, "run")
+        assert acquire(str(path), "run")
         assert time.monotonic() - started < 5
         change(path, host="elsewhere", pid=7)  # the new process
         before = path.read_text()
         time.sleep(0.2)
-        beat(path, report.progress())
-        assert not owns(path, "run")
+        beat(str(path), report.progress())
+        assert not owns(str(path), "run")
         assert path.read_text() == before
-    release(path, "run")
+    release(str(path), "run")
     assert path.read_text() == before
 
 
 def test_a_stuck_trial_stops_its_heartbeat_until_it_continues(path, fast, monkeypatch):
     monkeypatch.setattr("trials.claim.STUCK_AFTER_S", 0.3)
-    acquire(path, "first")
-    with heartbeat(path, "first", COST) as report:
+    acquire(str(path), "first")
+    with heartbeat(str(path), "first", COST) as report:
         time.sleep(0.6)
         before = path.read_text()
         time.sleep(0.3)
@@ -154,8 +154,8 @@ def test_a_stuck_trial_stops_its_heartbeat_until_it_continues(path, fast, monkey
 
 
 def test_a_failed_read_or_write_does_not_end_the_heartbeat(path, fast, monkeypatch):
-    acquire(path, "first")
-    original, reads = Path.read_text, [OSError(116, "Stale file handle"), OSError(5, "Input/output error")]
+    acquire(str(path), "first")
+    original, reads = Path.read_bytes, [OSError(116, "Stale file handle"), OSError(5, "Input/output error")]
     write, writes = claim.write_atomic, [OSError(28, "No space left on device")]
 
     def unsteady(self, *args, **options):
@@ -168,9 +168,9 @@ def test_a_failed_read_or_write_does_not_end_the_heartbeat(path, fast, monkeypat
             raise writes.pop()
         write(*args)
 
-    monkeypatch.setattr(Path, "read_text", unsteady)
+    monkeypatch.setattr(Path, "read_bytes", unsteady)
     monkeypatch.setattr(claim, "write_atomic", full)
-    with heartbeat(path, "first", COST):
+    with heartbeat(str(path), "first", COST):
         wait_until(lambda: not reads and not writes, 20)
         failed = time.time()
         wait_until(lambda: json.loads(original(path))["time"] >= failed, 20)
@@ -187,7 +187,7 @@ def test_a_trial_that_another_run_has_finished_is_skipped(job, monkeypatch):
     monkeypatch.setattr(worker, "finished", lambda _: {job.spec.trial_id})
     monkeypatch.setattr("gd_ray.trial.run_trial", lambda *_, **__: pytest.fail("it ran"))
     worker.run_job(job, 1, None, lambda stage: None)
-    assert not job.progress.exists()
+    assert not exists(job.progress)
 
 
 def test_stages_of_a_finished_trial_are_never_replaced_by_fewer(job, monkeypatch):
@@ -204,4 +204,4 @@ def test_stages_of_a_finished_trial_are_never_replaced_by_fewer(job, monkeypatch
     worker.run_job(job, 1, None, lambda stage: None)
     assert stages
     assert written == [job.first_model]  # others may wait for it
-    assert not job.progress.exists()
+    assert not exists(job.progress)

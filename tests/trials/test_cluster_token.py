@@ -1,6 +1,7 @@
 """A cluster of `ray start` that wants a token, as it does wherever Ray once ran alone on its machine."""
 
 import os
+import platform
 import shutil
 import signal
 import socket
@@ -8,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 from contextlib import suppress
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -66,7 +68,7 @@ def run(address, home, folder, **variables):
     )
 
 
-def test_the_token_of_this_machine_is_shown_and_a_missing_one_asked_for(cluster, tmp_path):
+def test_a_cluster_with_a_token_and_one_of_another_version(cluster, tmp_path):
     address, home = cluster
     stranger = tmp_path / "stranger"
     stranger.mkdir()
@@ -76,6 +78,15 @@ def test_the_token_of_this_machine_is_shown_and_a_missing_one_asked_for(cluster,
     assert done.stderr == (
         f"gd-ray: --address '{address}' asks for a token that it did not get; copy ~/.ray/auth_token from the machine "
         f"where the cluster was started, and leave RAY_AUTH_MODE unset or set it to token.\n"
+    )
+    older = tmp_path / "older"
+    older.mkdir()
+    (older / "sitecustomize.py").write_text("import ray; ray.__version__ = '2.0.0'")
+    done, python = run(address, home, tmp_path, PYTHONPATH=str(older)), f"Python {platform.python_version()}"
+    assert done.returncode == 2
+    assert done.stderr == (
+        f"gd-ray: --address '{address}' is a cluster of Ray {version('ray')} and {python}, but here is Ray 2.0.0 and "
+        f"{python}; use the same versions on both.\n"
     )
     done = run(address, home, tmp_path)
     assert done.returncode == 0, done.stderr

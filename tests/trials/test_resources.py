@@ -131,7 +131,10 @@ def test_a_trial_and_its_scorers_are_on_one_machine_where_they_fit(asked, says):
         ({"scorers": -1}, "--scorers -1 must be at least 0."),
         ({"cpus": float("nan")}, "--cpus nan must be at least 0.01."),
         ({"gpus": 2}, "--gpus 2 is more than the one GPU that it would use; give 1 or a share of it."),
-        ({"storage": "s3://bucket/x"}, "--storage 's3://bucket/x' must be a folder"),
+        (
+            {"storage": "s3://key:secret@bucket/x", "tensorboard": True},
+            "--tensorboard needs a folder, not --storage 's3://bucket/x'; leave it out, and 'gd-ray log' writes",
+        ),
         ({"data": ("cifar100",)}, "--data: expected name=folder, got 'cifar100'."),
         ({"stream": ("a=1", "a=2")}, "--stream gives 'a' both '1' and '2'; keep one of them."),
     ],

@@ -2,6 +2,7 @@
 
 import io
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from gd_ray.errors import UserError
 from gd_ray.fingerprint import Fingerprints
 from gd_ray.kept_models import kept_stages, read_model
 from gd_ray.rows import stages_table
+from gd_ray.storage import write_atomic
 from gd_ray.store import pack, read_rows, trial_states, write_trial
 from gd_ray.trial import run_trial
 from tests.helpers.placement import total, watched
@@ -26,7 +28,8 @@ from trials.experiments import small_spec
 from trials.preflight import check_jobs
 from trials.registry import DataLocations
 from trials.resources import Cluster
-from trials.runner import _host_mark, _remove_abandoned_state, run_experiment, shared_first_models
+from trials.runner import run_experiment, shared_first_models
+from trials.tune_state import host_mark, remove_abandoned_state, tune_folder
 from trials.worker import Job
 
 ROOT = Path(__file__).parents[2]
@@ -158,16 +161,23 @@ def test_models_are_kept_as_asked_also_first_ones_that_trials_share(finished_run
     assert [description["spec"] for description in descriptions] == [spec.flat() for spec in specs]
 
 
-def test_state_of_tune_that_a_killed_run_left_is_removed_and_no_other(tmp_path):
+def test_state_of_tune_that_a_killed_run_left_is_removed_and_no_other(tmp_path, monkeypatch):
     ended = subprocess.Popen(["true"])
     ended.wait()
-    mark = _host_mark()
+    mark, tune = host_mark(), tmp_path / "tune"
     names = [f"trials-1-{mark}-{ended.pid}", f"trials-1-{mark}-{os.getpid()}", f"trials-1-0-{ended.pid}"]
     for name in names:
-        (tmp_path / name / "a").mkdir(parents=True)
-        (tmp_path / name / "tuner.pkl").touch()
-    _remove_abandoned_state(tmp_path)
-    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(names[1:])
+        (tune / name / "a").mkdir(parents=True)
+        (tune / name / "tuner.pkl").touch()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    with tune_folder("s3://bucket/storage") as folder:
+        other = folder.with_name(folder.name.replace(str(os.getpid()), str(ended.pid)))
+        shutil.copytree(tune, other)
+        remove_abandoned_state(str(tmp_path))
+        assert folder.exists()
+        assert not other.exists()
+    assert not folder.exists()
+    assert sorted(path.name for path in tune.iterdir()) == sorted(names[1:])
 
 
 def test_what_a_user_should_know_is_said_once(tmp_path):
@@ -184,13 +194,12 @@ def test_images_that_changed_under_their_name_are_told_before_any_trial(tmp_path
     data, stream = locations.load_data("glyphs", 8, 4), locations.open_stream(spec.stream)
     saved = []
     result = run_trial(spec, data, stream, on_stage=lambda _, checkpoint: saved.append(checkpoint), last_stage=2)
-    job.checkpoint.parent.mkdir()
     saved[1].save(job.checkpoint)
     check_jobs([job])
     replace(saved[1], fingerprints=replace(saved[1].fingerprints, stream="another")).save(job.checkpoint)
     with pytest.raises(UserError, match="made with other images of stream 'glyphs:600'") as error:
         check_jobs([job])
-    assert str(job.checkpoint) in str(error.value)
+    assert job.checkpoint in str(error.value)
     write_trial(str(tmp_path), result, device="cpu", threads=1)
     check_jobs([next_job])
     changed = replace(result, fingerprints=Fingerprints("another", None))
@@ -210,11 +219,9 @@ def test_only_first_models_that_several_trials_wait_for_have_a_wave_of_their_own
     ]
     jobs = [Job(spec, "results", str(tmp_path), DataLocations(), "run") for spec in specs]
     assert [job.spec.seed for job in shared_first_models(jobs)] == [0, 2]
-    jobs[4].checkpoint.parent.mkdir()
-    jobs[4].checkpoint.touch()  # goes on from its own last stage, so that the other one is alone
-    jobs[0].first_model.parent.mkdir()
+    write_atomic(jobs[4].checkpoint, b"")  # goes on from its own last stage, so that the other one is alone
     assert [job.spec.seed for job in shared_first_models(jobs)] == [0]
-    jobs[0].first_model.touch()
+    write_atomic(jobs[0].first_model, b"")
     assert shared_first_models(jobs) == []
 
 
@@ -222,7 +229,8 @@ def test_the_view_of_a_run_counts_its_own_trials_not_those_of_earlier_selections
     seen = []
 
     @contextmanager
-    def view(states, _):
+    def view(states, _, *, every):
+        assert every == 1.0
         seen.append([state.trial_id for state in states()])
         assert {state.state for state in states()} == {"waiting"}
         yield
@@ -388,7 +396,7 @@ def test_bad_options_are_told_before_any_trial(ray, tmp_path):
         run_experiment("bad", [tiny("gd")], str(blocked), Cluster(), Console(quiet=True))
 
 
-OUT_OF_MEMORY = """
+FAILING = """
 @LEARNERS.register("oom")
 class OutOfMemory(Learner):
     def train(self, stage, previous):
@@ -396,6 +404,19 @@ class OutOfMemory(Learner):
 
 
 register_method(Method(name="wa-oom", title="Out of memory", learner="oom"))
+
+
+@LEARNERS.register("unsteady")
+class Unsteady(Aligning):
+    def train(self, stage, previous):  # fails once in every stage
+        mark = Path(FOLDER, f"failed-{stage.number}")
+        if not mark.exists():
+            mark.touch()
+            raise RuntimeError("only once")
+        return super().train(stage, previous)
+
+
+register_method(Method(name="wa-unsteady", title="Unsteady", learner="unsteady"))
 """
 PLUGIN = Path(__file__).parents[1] / "helpers" / "plugin_example.py"
 
@@ -427,10 +448,14 @@ def test_a_plugin_runs_in_every_process_of_a_run(tmp_path):
     assert set(samples["score_kind"]) == {"margin"}
     assert "2 of them finished already" in start().stdout
 
-    (tmp_path / "mine.py").write_text(text + OUT_OF_MEMORY)
-    changed = start("--set", "seed=2", "--set", "method=wa-margin,wa-oom", "--retries", "0")
+    (tmp_path / "mine.py").write_text(f"{text}\nfrom pathlib import Path\nFOLDER = {str(tmp_path)!r}\n{FAILING}")
+    fields = ["seed=2", "task_size=1", "method=wa-margin,wa-oom,wa-unsteady"]
+    changed = start(*(word for field in fields for word in ("--set", field)), "--retries", "1")
     assert changed.returncode == 1, changed.stderr
     assert "GPU ran out of memory for batches of 8 images in a trial with 0 of it; raise --gpus" in changed.stdout
+    assert "Failed: Unsteady" not in changed.stdout  # more failures than retries, but one a stage
+    assert len(list(tmp_path.glob("failed-*"))) == 3
+    assert "1 trial is not finished" in changed.stdout
     assert "Note: results" in changed.stdout
     assert "have trials of method 'wa-margin' made with plugin" in changed.stdout
     for content, says in (
