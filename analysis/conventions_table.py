@@ -190,7 +190,9 @@ def convention_parts(results: Results, found: list[Setting]) -> list[dict[str, A
     parts = []
     for k, setting in enumerate(found, start=1):
         heading = "Other conventions" + (f", setting {k}" if len(found) > 1 else "")
-        parts.append({"heading": heading, "notes": [NOTE], "grids": other_conventions(results, setting)})
+        parts.append(
+            {"heading": heading, "notes": [NOTE] if k == 1 else [], "grids": other_conventions(results, setting)}
+        )
     if grids := memory_grids(results, found):
         parts.append({"heading": "Accuracy against memory", "notes": [], "grids": grids})
     return parts
