@@ -202,10 +202,11 @@ def convention_parts(results: Results, settings: list[Setting]) -> list[dict[str
     """Return the parts of the report: a heading, notes and grids each."""
     parts = []
     for setting in settings:
+        first = setting is settings[0]
         recorded = recorded_grids(results, setting)
         parts += [
-            report_part(f"Other conventions{setting.suffix}", other_conventions(results, setting), [NOTE]),
-            report_part(f"Recorded by the methods{setting.suffix}", recorded, [RECORDED_NOTE], folded=True),
+            report_part(f"Other conventions{setting.suffix}", other_conventions(results, setting), [NOTE] * first),
+            report_part(f"Recorded by the methods{setting.suffix}", recorded, [RECORDED_NOTE] * first, folded=True),
         ]
     parts.append(report_part("Accuracy against memory", memory_grids(results, settings)))
     return [part for part in parts if part["grids"]]

@@ -40,6 +40,9 @@ class Grid:
     def is_heading(self, row: tuple[Cell, ...]) -> bool:
         return len(row) == 1 and len(self.header) > 1
 
+    def holds_text(self, column: int) -> bool:
+        return all(row[column].value is None for row in self.rows if not self.is_heading(row))
+
 
 def grids(table: Table) -> list[Grid]:
     """Return the wide form: a row per method, the printed value and the difference from it beside each cell.

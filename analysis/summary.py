@@ -78,6 +78,7 @@ def forgetting_chart(results: str, experiment: str) -> Table:
     coreset = sorted((row["mean"], row["method_title"]) for row in rows.values() if not row["method_replay_all"])
     words = [f"{title} forgets {number(fgt)} points" for fgt, title in dict.fromkeys((*coreset[:1], *coreset[-1:]))]
     table.caption, table.caption_justify = f"With a coreset, {', '.join(words)}." if words else None, "left"
+    table.caption_style = "bold"
     return table
 
 

@@ -39,7 +39,7 @@ def calibration_figures(results: Results, trials: pd.DataFrame, dataset: str) ->
 def _reliability(pooled: Histograms, rows: pd.DataFrame, dataset: str) -> ReportFigure:
     figure = Figure(figsize=(6.4, 4.2), layout="constrained")
     (axes,) = style.panels_of(figure, 1, 1)
-    axes.plot([0, 100], [0, 100], color="#999999", linewidth=1, linestyle=":", label="calibrated")
+    axes.plot([0, 100], [0, 100], color="#000000", linewidth=1.2, linestyle=":", label="calibrated")
     for method, (counts, sums) in pooled.items():
         (right, wrong), confidence = counts[-1, :2], sums[-1, :2].sum(axis=0)
         images, accuracy, mean = reliability(right, wrong, confidence)

@@ -75,7 +75,8 @@ def improvement(trials: pd.DataFrame, dataset: str) -> ReportFigure | None:
         least = _ARROW_HEAD * (values.max() - values.min())
         for method in ends if ends in means else ():
             line = means[ends][metric].reindex(sizes)[method]
-            look = line_style(trials, method) | {"linestyle": ":", "label": label_of(trials, method)}
+            dots = ":" if len(sizes) > 1 else ""
+            look = line_style(trials, method) | {"linestyle": dots, "label": label_of(trials, method)}
             axes.plot(range(len(sizes)), line, **look)
         for k, pair in enumerate(pairs):
             look = line_style(trials, pair[0]) | {"linestyle": "", "label": label_of(trials, pair[0])}
@@ -94,12 +95,14 @@ def improvement(trials: pd.DataFrame, dataset: str) -> ReportFigure | None:
     style.show_legend(figure, panels[0][0])
     figure.suptitle(f"{dataset_title(dataset)}: what external data change")
     seeds = sorted({int(seed) for pair in pairs for seed in shared[pair].index.get_level_values("seed")})
+    names = " and ".join(label_of(trials, method) for method in ends)
+    bounds = f" {names}{', dotted,' if len(sizes) > 1 else ''} for comparison." if ends in means else ""
     return ReportFigure(
         f"improvement-{dataset}",
         f"What external data change: {dataset_title(dataset)}",
         "Each arrow points from a method without external data (marker) to the same method with it (head), mean over "
-        f"the seeds that both have (of {style.seed_numbers(seeds)}); a marker without an arrow changes by less than "
-        f"{_ARROW_HEAD:.0%} of the range of the means. Dotted lines join Oracle and Baseline, where they were run. "
+        f"the seeds that both have (of {style.seed_numbers(seeds)}); a pair without an arrow changes by less than "
+        f"{_ARROW_HEAD:.0%} of the range of the means.{bounds} "
         "Look for long arrows, up in ACC and down in FGT. The paper finds short ones for LwF, DR and E2E and long ones "
         "for GD.",
         figure,
@@ -221,7 +224,7 @@ def paired_slopes(trials: pd.DataFrame, dataset: str) -> ReportFigure | None:
     """Draw one line per seed through the methods."""
     rows = at_main_size(trials)
     methods = ordered(rows["method"])
-    if len(methods) < 2:
+    if len(methods) < 2 or rows["seed"].nunique() < 2:
         return None
     few = rows["seed"].nunique() <= len(style.OTHER_COLOURS)
     figure, panels = style.metric_panels(trials, (9.6, 1.6 + 0.22 * len(methods)))
@@ -240,12 +243,12 @@ def paired_slopes(trials: pd.DataFrame, dataset: str) -> ReportFigure | None:
         style.style_axes(axes, label, "")
     style.show_legend(figure, panels[0][0])
     figure.suptitle(f"{place(rows)}: seed by seed")
+    mean = "; the thick line is the mean of the seeds that have every method" if len(whole) > 1 else ""
     return ReportFigure(
         f"paired-{dataset}",
         f"Seed by seed: {place(rows)}",
-        "A line for each seed through its methods, which share the order of classes; the thick line is the mean of the "
-        "seeds that have every method. Parallel lines mean that methods differ by much the same on every seed, "
-        "crossing ones that the order of methods depends on the seed."
+        f"A line for each seed through its methods, which share the order of classes{mean}. Parallel lines mean that "
+        "methods differ by much the same on every seed, crossing ones that the order of methods depends on the seed."
         f"{style.left_out(trials, methods, 'trials')}",
         figure,
     )

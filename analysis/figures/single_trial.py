@@ -148,7 +148,7 @@ def score_histograms(results: Results, trials: pd.DataFrame, dataset: str) -> Re
         f"Scores of the sampled images: {dataset_title(dataset)}",
         f"Scores ({kind}) that the previous model gave the stream images kept for previous classes, at "
         f"{len(stages)} of {counted(len(every), 'stage')} ({trial['method_title']}, task size {trial['task_size']}, "
-        f"seed {seed}). The left end of a panel is the lowest score kept. Look for scores that spread out: where all "
+        f"seed {seed}). The first bar of a panel has the lowest score kept. Look for scores that spread out: where all "
         f"are at the upper end, the model is as sure of one image as of the other, and its scores do not choose.",
         figure,
     )

@@ -32,9 +32,17 @@ _FIRST = ("oracle", "baseline", "gd", "gd+ext")
 _ROOM = 12
 """Methods that a figure has room for."""
 _DPI = 130
-_DARK = b"""<style>@media (prefers-color-scheme: dark) {
-svg { fill: #e6e9ed } [style*="fill: #ffffff"] { fill: none !important }
-[style*="stroke: #000000"] { stroke: #e6e9ed !important } }</style>"""
+ON_DARK = {"#332288": "#8f80e6", "#117733": "#3aa864", "#882255": "#cc5f92"}
+"""Colours too dark for a dark page, and those that it has in their place."""
+_LIGHTER = "".join(
+    f'[style*="{kind}: {dark}"] {{ {kind}: {light} !important }}\n'
+    for dark, light in ON_DARK.items()
+    for kind in ("fill", "stroke")
+)
+_DARK = f"""<style>@media (prefers-color-scheme: dark) {{
+svg {{ fill: #e6e9ed }} [style*="fill: #ffffff"] {{ fill: none !important }}
+[style*="stroke: #000000"] {{ stroke: #e6e9ed !important }}
+{_LIGHTER}}}</style>""".encode()
 """Makes a drawing fit a dark page: matplotlib leaves the fill of black text out, and names that of other things."""
 
 

@@ -49,6 +49,7 @@ def render_page(
         total=max(done, results.states["trial_id"].nunique()),
         refresh=refresh,
         remarks=remarks,
+        collapsed=done and results.trials["collapsed"].any(),
         headline=parts[0][0] if parts else None,
         findings=[sentence for _, sentences in parts for sentence in sentences],
         experiments=_experiment_grid(results),

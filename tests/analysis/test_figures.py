@@ -5,11 +5,13 @@ from itertools import product
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
 
 import analysis
 from analysis.figures.comparison import by_ood_ratio, improvement, incremental, paired_slopes
 from analysis.figures.single_trial import accuracy_heat_maps, confusion_matrices
-from analysis.figures.style import line_style
+from analysis.figures.style import ON_DARK, OTHER_COLOURS, line_style, panels
 from gd_ray.methods import METHODS, Method
 from gd_ray.paper import TABLES
 from tests.helpers.made import made_spec, write_made
@@ -53,6 +55,31 @@ def test_arrows_of_what_external_data_change_are_over_the_same_seeds(tmp_path):
     start, end = (line.get_ydata()[0] for line in shown.figure.axes[0].lines[-2:])
     assert (start, end) == pytest.approx((50, 55))
     assert "over the seeds that both have (of seed 0)" in shown.caption
+    assert "means. Oracle for comparison. Look" in shown.caption
+    write_made(str(tmp_path), "x", made_spec("oracle", 7, num_classes=12, task_size=4), lambda s, r: 90)
+    both = improvement(analysis.load(str(tmp_path)).trials, "cifar100")
+    assert "means. Oracle, dotted, for comparison. Look" in both.caption
+    looks = [figure.figure.axes[0].lines[0].get_linestyle() for figure in (shown, both)]
+    assert looks == ["None", ":"]
+
+
+def contrast(colour: str, page: str) -> float:
+    """Return the contrast of two colours by the formula of the Web Content Accessibility Guidelines."""
+    parts = np.array([to_rgb(colour), to_rgb(page)])
+    linear = np.where(parts <= 0.04045, parts / 12.92, ((parts + 0.055) / 1.055) ** 2.4)
+    low, high = sorted(linear @ [0.2126, 0.7152, 0.0722])
+    return (high + 0.05) / (low + 0.05)
+
+
+def test_lines_stand_out_on_a_dark_page():
+    assert contrast("#ffffff", "#000000") == pytest.approx(21)
+    assert min(contrast(ON_DARK.get(colour, colour), "#14181d") for colour in OTHER_COLOURS) > 3
+    figure = Figure()
+    figure.subplots().plot([0, 1], "o-", color="#332288")
+    ((_, image), *_) = panels(figure)
+    for kind in ("fill", "stroke"):
+        assert f'[style*="{kind}: #332288"] {{ {kind}: #8f80e6'.encode() in image
+        assert image.count(f"{kind}: #332288".encode()) > 1  # as matplotlib writes it
 
 
 def test_methods_that_a_figure_has_no_room_for_are_named(tmp_path):
@@ -72,7 +99,10 @@ def test_methods_that_a_figure_has_no_room_for_are_named(tmp_path):
         np.testing.assert_array_equal(ticks, ticks.round())
     small = results.trials[results.trials["task_size"] == 2]
     assert " Not shown: " in incremental(results, small, "cifar100").caption
-    seeds = paired_slopes(results.trials, "cifar100")
+    assert paired_slopes(results.trials, "cifar100") is None  # one seed
+    write_made(str(tmp_path), "x", made_spec(own, 1, num_classes=6), lambda s, r: 60)
+    seeds = paired_slopes(analysis.load(str(tmp_path)).trials, "cifar100")
+    assert "thick" not in seeds.caption  # one seed has every method
     assert [text.get_text() for text in seeds.figure.axes[0].get_yticklabels()][-1] == "My own"
     assert len(seeds.figure.axes[0].get_yticks()) == 14
     assert " Not shown: WA (see" in seeds.caption

@@ -175,7 +175,21 @@ def test_the_page_begins_with_what_was_found(made):
     change = acc["GD+ext"] - acc["GD"]
     assert f"GD with external data: ACC +{change:.1f} points (better on 3 of 3 seeds, 95% interval" in begin
     assert "Average forgetting: how far the accuracy on a task falls" in begin
-    assert "collapsed: in the end they are no better than guessing" in begin
+    assert "†" not in text
+
+
+def test_the_mark_of_collapsed_trials_is_explained_where_there_are_some(tmp_path):
+    write_made(str(tmp_path), "x", made_spec("gd", 0), lambda stage, task: 0)
+    text = report.write_report(str(tmp_path))[0].read_text()
+    assert "<dt>†</dt><dd>Some trials collapsed: in the end they are no better than guessing" in text
+    assert "† marks cells with collapsed trials" in text
+
+
+def test_columns_of_text_are_aligned_as_text(made):
+    trials = made[0][made[0].index('<h2 id="trials">') :]
+    header = trials[: trials.index("</thead>")]
+    assert header.count("text") == 5, header  # trial, method, data, stream, state
+    assert '<td class="text">finished</td>' in trials
 
 
 def test_what_is_unfinished_or_failed_is_told(made):
@@ -469,5 +483,5 @@ def test_report_and_status_agree_and_watching_a_stopped_run_ends(tmp_path, capsy
     text = path.read_text()
     assert "the stages so far are below" in text
     assert f"<summary>GD+ext, seed 0, OOD ratio 0 ({specs[0].trial_id})</summary>" in text
-    assert "<td>GD+ext, seed 0, OOD ratio 1</td>" in text  # which failed
+    assert ">GD+ext, seed 0, OOD ratio 1</td>" in text  # which failed
     assert command(capsys, monkeypatch, "status", results).splitlines()[1].split()[:6] == ["sweep", *"00102"]
