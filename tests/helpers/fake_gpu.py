@@ -95,6 +95,8 @@ class Watch(TorchDispatchMode):
             raise GpuDefectError(f"{name} of a CPU tensor by a GPU index at {here()}")
         if self.recording and name not in FREE and any(t.device.type == "cpu" for t in tensors):
             raise GpuDefectError(f"{name} reads the CPU inside a CUDA graph at {here()}")
+        if name == "_pin_memory" and on_gpu:
+            raise GpuDefectError(f"a tensor on the GPU cannot be pinned at {here()}")
         if name == "_fused_sgd_":
             unlike = any(layout(p) != layout(g) for p, g in zip(args[0], args[1], strict=True))
             if unlike or len({t.device for t in tensors}) != 1:
