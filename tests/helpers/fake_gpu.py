@@ -48,6 +48,8 @@ class Watch(TorchDispatchMode):
         super().__init__()
         self.strict = self.recording = False
         self.waits, self.kernels, self.log, self.graphs, self.replays = [], Counter(), [], 0, 0
+        self.current = None
+        """The device that streams and graphs belong to, if one was chosen."""
 
     def wait(self, what):
         self.waits.append((what, here()))
@@ -235,7 +237,17 @@ def fake_gpu():
             yield
 
     @contextlib.contextmanager
+    def current(device):
+        before, watch.current = watch.current, torch.device(device)
+        try:
+            yield
+        finally:
+            watch.current = before
+
+    @contextlib.contextmanager
     def record(graph, **_):
+        if watch.current is None:
+            raise GpuDefectError(f"a graph of whatever device is current at {here()}")
         watch.recording, strict, watch.strict = True, watch.strict, True
         try:
             yield
@@ -258,6 +270,7 @@ def fake_gpu():
         mock.patch.object(FakeTensorMode, "__deepcopy__", lambda mode, memo: mode, create=True),
         mock.patch("torch.autocast", autocast),
         mock.patch.multiple("torch.cuda", current_stream=stream, Stream=stream, CUDAGraph=Graph, graph=record),
+        mock.patch("torch.cuda.device", current),
         mock.patch("torch.cuda.stream", return_value=contextlib.nullcontext()),
     )
     with contextlib.ExitStack() as stack:
