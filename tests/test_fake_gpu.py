@@ -124,6 +124,21 @@ def test_a_unit_is_copied_once_and_the_next_one_read_meanwhile(monkeypatch):
     assert len(copies) == 4
 
 
+def test_a_gpu_compiles_its_batches_on_request(monkeypatch):
+    compiled = []
+
+    def compile_function(function, **options):
+        compiled.append(options)
+        return function
+
+    monkeypatch.setattr(torch, "compile", compile_function)
+    train_on_fake_gpu(small_spec(epoch_factor=1 / 600))
+    assert compiled == []
+    monkeypatch.setenv("GD_RAY_COMPILE", "1")
+    train_on_fake_gpu(small_spec(epoch_factor=1 / 600))
+    assert compiled == [{"fullgraph": True}] * 3  # teacher, model, fine-tuning
+
+
 # Twelve defects, planted one at a time; each must be found. The first seven raise errors of fake tensors or waits.
 
 

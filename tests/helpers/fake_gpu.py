@@ -29,9 +29,12 @@ LAUNCHES = {"constant_pad_nd": 2, "slice_backward": 2, "select_backward": 2, "nl
 """Kernels of an operation on CUDA where it is not one."""
 NONDETERMINISTIC = frozenset(
     """
-    _adaptive_avg_pool2d_backward adaptive_max_pool2d_backward max_unpool2d upsample_linear1d_backward
-    upsample_bilinear2d_backward upsample_bicubic2d_backward reflection_pad2d_backward nll_loss2d_forward
-    _ctc_loss_backward _embedding_bag_dense_backward put_ histc median grid_sampler_2d_backward scatter_reduce
+    avg_pool3d_backward _adaptive_avg_pool2d_backward _adaptive_avg_pool3d_backward adaptive_max_pool2d_backward
+    fractional_max_pool2d_backward fractional_max_pool3d_backward max_unpool2d max_unpool3d upsample_linear1d_backward
+    upsample_bilinear2d_backward upsample_bicubic2d_backward upsample_trilinear3d_backward reflection_pad1d_backward
+    reflection_pad2d_backward reflection_pad3d_backward nll_loss2d_forward _ctc_loss_backward
+    _embedding_bag_dense_backward put put_ histc median grid_sampler_2d_backward grid_sampler_3d_backward
+    scatter_reduce scatter_reduce_
     """.split()  # noqa: SIM905
 )
 """Operations that raise an error on CUDA under torch.use_deterministic_algorithms."""
