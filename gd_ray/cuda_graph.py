@@ -25,7 +25,7 @@ class Step(Protocol):
 def graphed(step: Callable[..., None], device: torch.device) -> Step:
     """Return the step as it runs fastest on a device. GD_RAY_CUDA_GRAPH=0 turns graphs off."""
     if device.type == "cuda" and os.environ.get("GD_RAY_CUDA_GRAPH", "1") != "0":
-        return GraphedStep(step)
+        return GraphedStep(step, device)
 
     def eager(*inputs: Tensor, constant: float) -> None:  # noqa: ARG001
         step(*inputs)
@@ -39,8 +39,9 @@ class GraphedStep:
     A step that cannot be recorded runs eagerly, with a warning.
     """
 
-    def __init__(self, step: Callable[..., None]) -> None:
-        self._step = step
+    def __init__(self, step: Callable[..., None], device: torch.device) -> None:
+        self._step, self._device = step, device
+        self._side = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         self._inputs: tuple[Tensor, ...] = ()
         self._warm_updates = 0
         self._graph: torch.cuda.CUDAGraph | None = None
@@ -48,6 +49,10 @@ class GraphedStep:
         self._eager = False
 
     def __call__(self, *inputs: Tensor, constant: float) -> None:
+        with torch.cuda.device(self._device):  # else a graph would record another GPU than that of the step
+            self._update(inputs, constant)
+
+    def _update(self, inputs: tuple[Tensor, ...], constant: float) -> None:
         if not self._inputs:
             self._inputs = tuple(torch.empty_like(value) for value in inputs)
         for static, value in zip(self._inputs, inputs, strict=True):
@@ -65,11 +70,11 @@ class GraphedStep:
 
     def _on_side_stream(self) -> None:
         """Run an update where a recording will run, as torch asks for."""
-        main, side = torch.cuda.current_stream(), torch.cuda.Stream()  # type: ignore[no-untyped-call]
-        side.wait_stream(main)
-        with torch.cuda.stream(side):
+        main = torch.cuda.current_stream()
+        self._side.wait_stream(main)
+        with torch.cuda.stream(self._side):
             self._step(*self._inputs)
-        main.wait_stream(side)
+        main.wait_stream(self._side)
 
     def _record(self, constant: float) -> None:
         graph = torch.cuda.CUDAGraph()

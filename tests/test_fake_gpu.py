@@ -37,7 +37,10 @@ from tests.helpers.fake_training import (
     watched_updates,
 )
 
-pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a real GPU")
+pytestmark = [
+    pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a real GPU"),
+    pytest.mark.filterwarnings("error:this training runs without a CUDA graph"),
+]
 
 CEILINGS = {"teacher": 270, "model": 400, "fine-tune": 350}
 """Kernels of an update of gd+ext, WRN-16-2."""
@@ -122,6 +125,21 @@ def test_a_unit_is_copied_once_and_the_next_one_read_meanwhile(monkeypatch):
         ]
     assert [unit.group for unit in units] == [0, 1, 2, 3]
     assert len(copies) == 4
+
+
+def test_a_gpu_compiles_its_batches_on_request(monkeypatch):
+    compiled = []
+
+    def compile_function(function, **options):
+        compiled.append(options)
+        return function
+
+    monkeypatch.setattr(torch, "compile", compile_function)
+    train_on_fake_gpu(small_spec(epoch_factor=1 / 600))
+    assert compiled == []
+    monkeypatch.setenv("GD_RAY_COMPILE", "1")
+    train_on_fake_gpu(small_spec(epoch_factor=1 / 600))
+    assert compiled == [{"fullgraph": True}] * 3  # teacher, model, fine-tuning
 
 
 # Twelve defects, planted one at a time; each must be found. The first seven raise errors of fake tensors or waits.
@@ -242,9 +260,19 @@ def test_a_planted_defect_is_found(plant, monkeypatch):
 # What a CUDA graph cannot record.
 
 
+def test_streams_and_graphs_are_of_the_device_that_trains():
+    seen = []
+    with fake_gpu() as watch:
+        graphed = GraphedStep(lambda value: seen.append((watch.current, watch.recording)), torch.device("cuda", 1))
+        for _ in range(3):
+            graphed(torch.zeros(4, device="cuda:1"), constant=0.1)
+    assert seen == [(torch.device("cuda", 1), False), (torch.device("cuda", 1), True)]  # warm-up and recording
+    assert watch.current is None
+
+
 def recorded(step):
     with fake_gpu() as watch:
-        graphed = GraphedStep(step)
+        graphed = GraphedStep(step, torch.device("cuda", 0))
         value = torch.zeros(4, device="cuda")
         for _ in range(4):
             graphed(value, constant=0.1)
@@ -253,7 +281,7 @@ def recorded(step):
 
 def test_a_step_is_recorded_once_per_learning_rate_and_replayed():
     with fake_gpu() as watch:
-        graphed = GraphedStep(lambda value: value.add_(1))
+        graphed = GraphedStep(lambda value: value.add_(1), torch.device("cuda", 0))
         for rate in (0.1, 0.1, 0.1, 0.01, 0.01):
             graphed(torch.zeros(4, device="cuda"), constant=rate)
     assert (watch.graphs, watch.replays) == (2, 4)  # the first update warms up

@@ -11,16 +11,18 @@ from rich.console import Console
 from gd_ray.arithmetic import set_arithmetic
 from gd_ray.checks import check_device
 from gd_ray.conventions import convention_named
-from gd_ray.cuda_graph import WARM_UP, GraphedStep
+from gd_ray.cuda_graph import WARM_UP, graphed
 from gd_ray.data.augmentation import TrainingBatches, augment
 from gd_ray.data.pixels import Statistics
 from gd_ray.errors import UserError
 from gd_ray.evaluation import in_batches
 from gd_ray.failures import explain
 from gd_ray.hardware import describe
+from gd_ray.learner import Stage
 from gd_ray.learners.distillation import Distillation
 from gd_ray.networks.classifier import new_classifier
 from gd_ray.philox import PhiloxDropout
+from gd_ray.seeding import torch_seed
 from gd_ray.spec import PRECISIONS
 from gd_ray.store import read_rows
 from gd_ray.trial import run_trial
@@ -95,7 +97,7 @@ def test_compiled_batches_agree_and_are_named(monkeypatch):
         (expected, labels), (inputs, same_labels) = load(*draw), compiled(*draw)
         assert torch.equal(labels, same_labels)
         difference = (inputs - expected).abs()
-        assert difference.max() < 1.5 / 255 / min(STATISTICS.std)  # one step of a pixel, where a product is cut
+        assert difference.max() < 2.5 / 255 / min(STATISTICS.std)  # a pixel cut one lower, then made brighter
         assert (difference > 1e-5).float().mean() < 1e-3
     assert describe.__wrapped__("cuda")["arithmetic"].endswith("compiled batches")
 
@@ -107,43 +109,63 @@ def test_inference_on_a_gpu_agrees():
     torch.testing.assert_close(on_gpu, on_cpu, rtol=1e-3, atol=1e-3)  # IEEE float32 on both
 
 
+@pytest.mark.parametrize("graph", ["0", "1"])
 @pytest.mark.parametrize("method", ["gd+ext", "e2e+ext"])
-def test_an_update_waits_for_nothing(method, monkeypatch):
+def test_an_update_waits_for_nothing(method, graph, monkeypatch):
     """No step of a training synchronizes with the device; torch raises where one does."""
+    monkeypatch.setenv("GD_RAY_CUDA_GRAPH", graph)
     spec = tiny_spec(method=method, batch_size=32, epoch_factor=0.1)
     labels = torch.cat([torch.arange(2, 4).repeat(32), torch.arange(2).repeat(16), torch.full((96,), -1)])
     stage = make_stage(spec, 2, images(len(labels)).cuda(), labels.cuda(), STATISTICS, 64, 96)
     previous = new_classifier("wrn-10-1", 0.3, 2, numbers()).cuda()
-    real, checked = GraphedStep.__call__, []
+    checked = []
 
-    def watched(step, *inputs, constant):
-        warm = step._warm_updates == WARM_UP and step._constant == constant  # not while a graph is recorded
-        torch.cuda.set_sync_debug_mode("error" if warm else "default")
-        real(step, *inputs, constant=constant)
-        torch.cuda.set_sync_debug_mode("default")
-        checked.extend([1] * warm)
+    def watched(update, device):
+        step, constants = graphed(update, device), []
 
-    monkeypatch.setattr(GraphedStep, "__call__", watched)
+        def call(*inputs, constant):
+            constants.append(constant)
+            if len(constants) <= WARM_UP or constants[-2] != constant:  # a recording waits
+                step(*inputs, constant=constant)
+                return
+            torch.cuda.set_sync_debug_mode("error")
+            try:
+                step(*inputs, constant=constant)
+            finally:
+                torch.cuda.set_sync_debug_mode("default")
+            checked.append(constant)
+
+        return call
+
+    monkeypatch.setattr("gd_ray.training.graphed", watched)
     Distillation(spec).train(stage, previous)
     assert len(checked) > 20
 
 
-def weights_of(spec, data, stream):
+def weights_of(spec, data, stream, device="cuda"):
     kept = []
-    run_trial(spec, data, stream, device="cuda", on_stage=lambda _, checkpoint: kept.append(checkpoint))
+    run_trial(spec, data, stream, device=device, on_stage=lambda _, checkpoint: kept.append(checkpoint))
     return kept[-1].weights
 
 
 def test_a_graph_gives_the_bytes_of_the_eager_loop_and_a_trial_repeats(precision, tiny_data, tiny_stream, monkeypatch):
     spec = tiny_spec(precision=precision, epoch_factor=0.05)
     with warnings.catch_warnings():
-        warnings.simplefilter("error")  # a step that cannot be recorded
+        warnings.filterwarnings("error", message="this training runs without a CUDA graph")
         first, again = (weights_of(spec, tiny_data, tiny_stream) for _ in range(2))
     monkeypatch.setenv("GD_RAY_CUDA_GRAPH", "0")
     eager = weights_of(spec, tiny_data, tiny_stream)
     for name, value in first.items():
         assert torch.equal(value, again[name])
         assert torch.equal(value, eager[name])
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two CUDA devices")
+def test_a_trial_on_the_second_gpu_gives_the_bytes_of_the_first(tiny_data, tiny_stream):
+    if len({torch.cuda.get_device_name(device) for device in range(2)}) > 1:
+        pytest.skip("the two devices are of different kinds")
+    first, second = (weights_of(tiny_spec(), tiny_data, tiny_stream, device) for device in ("cuda:0", "cuda:1"))
+    assert all(torch.equal(value, second[name]) for name, value in first.items())
 
 
 def test_dropout_draws_the_words_of_the_cpu():
@@ -233,16 +255,22 @@ def test_a_run_on_ray_uses_the_gpu_and_its_rows_name_it(tmp_path):
 
 
 @pytest.mark.parametrize("method", ["gd+ext", "e2e", "oracle"])
-def test_a_whole_trial_on_a_gpu(method, precision, tiny_data, tiny_stream):
+def test_a_whole_trial_on_a_gpu(method, precision, tiny_data, tiny_stream, monkeypatch):
     spec = tiny_spec(method=method, precision=precision)
     result = run_trial(spec, tiny_data, tiny_stream, device="cuda", scorer=score_in_process)
+    monkeypatch.setattr(Stage, "_dropout_rng", dropout_of_a_gpu)
     on_cpu = run_trial(tiny_spec(method=method), tiny_data, tiny_stream)
     for mine, theirs in zip(result.stages, on_cpu.stages, strict=True):
         assert mine.totals == theirs.totals
         assert mine.images == theirs.images
         assert np.isfinite(list(mine.losses.values())).all()
     first, first_on_cpu = result.stages[0].losses, on_cpu.stages[0].losses
-    assert first == pytest.approx(first_on_cpu, rel=0.1)  # rounding differs, and a few updates add it up
+    # Draws are the same, rounding differs, and a few updates add it up; bfloat16 has three digits.
+    assert first == pytest.approx(first_on_cpu, rel=0.05 if precision == "bfloat16" else 5e-3)
+
+
+def dropout_of_a_gpu(stage, purpose):
+    return PhiloxDropout(torch_seed(stage.spec.seed, stage.number, purpose), stage.device)
 
 
 def test_a_killed_trial_goes_on_upon_a_gpu(tiny_data, tiny_stream):

@@ -55,7 +55,8 @@ def check_jobs(jobs: Sequence[Job]) -> list[str]:
 def check_devices(nodes: Sequence[Mapping[str, float]], gpus: float, jobs: Sequence[Job]) -> list[str]:
     """Refuse GPUs that torch cannot use, or devices without the precision of a trial; return notes for the user.
 
-    Each machine that has GPUs is asked once; one that does not answer, for its GPUs are busy, is checked by its trials.
+    Each machine that has GPUs is asked once; one that does not answer, for its GPUs are busy or it has no memory left,
+    is checked by its trials.
     """
     import ray
 
@@ -72,12 +73,17 @@ def check_devices(nodes: Sequence[Mapping[str, float]], gpus: float, jobs: Seque
     answered, silent = ray.wait(asked, num_returns=len(asked), timeout=_ANSWER_WITHIN_S)
     for one in silent:
         ray.cancel(one, force=True)
-    try:
-        return list({note: None for notes in ray.get(answered) for note in notes})
-    except ray.exceptions.RayTaskError as error:
-        if isinstance(cause := innermost(error), UserError):
-            raise cause from None
-        raise
+    notes: dict[str, None] = {}
+    for one in answered:
+        try:
+            notes |= dict.fromkeys(ray.get(one))
+        except (ray.exceptions.WorkerCrashedError, ray.exceptions.OutOfMemoryError):
+            continue
+        except ray.exceptions.RayTaskError as error:
+            if isinstance(cause := innermost(error), UserError):
+                raise cause from None
+            raise
+    return list(notes)
 
 
 def check_clocks(nodes: Sequence[Mapping[str, float]]) -> list[str]:

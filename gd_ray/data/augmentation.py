@@ -184,7 +184,7 @@ def shuffled_epochs(indices: Tensor, batch_size: int, updates: int, rng: torch.G
 
 
 def to_device(values: Tensor, device: torch.device | str) -> Tensor:
-    """Copy without waiting for the device, as a copy from pageable memory would."""
-    if torch.device(device).type == "cuda":
+    """Copy without waiting for the device, as a copy from pageable memory would; nothing is copied that is there."""
+    if torch.device(device).type == "cuda" and values.device.type == "cpu":
         return values.pin_memory().to(device, non_blocking=True)
     return values.to(device)

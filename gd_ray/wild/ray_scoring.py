@@ -7,6 +7,7 @@ never enter the object store, and only candidates leave a scorer.
 import copy
 import os
 import pickle
+import shutil
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -21,6 +22,7 @@ from gd_ray.malloc import keep_freed_memory
 from gd_ray.plugins import Plugin, load_plugins, loaded_plugins
 from gd_ray.ray_utils import switches
 from gd_ray.wild.sampling import Candidates, merge_candidates
+from gd_ray.wild.scorer_processes import ScorerProcesses
 from gd_ray.wild.scoring import Scorer, ScoringJob
 
 
@@ -54,11 +56,11 @@ def ray_scorer(pool: ScorerPool) -> Scorer:
         units = job.units()
         rows = [{"unit": pickle.dumps(units[k : k + pool.units])} for k in range(0, len(units), pool.units)]
         device = job.model.device.type
-        starts = Path(tempfile.gettempdir(), f"gd-ray-scorers-{uuid4().hex}")
+        processes = ScorerProcesses(Path(tempfile.gettempdir(), f"gd-ray-scorers-{uuid4().hex}"))
         parts: list[Candidates] = []
         dataset = ray.data.from_items(rows, override_num_blocks=len(rows)).map_batches(
             _Scorer,
-            fn_constructor_args=(shipped, loaded_plugins(), pool, starts, variables_for(device), device),
+            fn_constructor_args=(shipped, loaded_plugins(), pool, processes, variables_for(device), device),
             batch_size=1,
             compute=ray.data.ActorPoolStrategy(size=min(pool.scorers, len(rows))),
             **actor_options(pool.cpus, own_machine=device != "cpu"),
@@ -73,7 +75,7 @@ def ray_scorer(pool: ScorerPool) -> Scorer:
                     parts = [reduce(merge_candidates, parts)]
             return reduce(merge_candidates, parts)
         finally:
-            starts.unlink(missing_ok=True)
+            shutil.rmtree(processes.folder, ignore_errors=True)
 
     return score
 
@@ -82,13 +84,6 @@ def variables_for(device: str) -> dict[str, str]:
     """Return the variables that a scorer takes over from its trial, with the GPU that this was granted."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     return switches() | ({"CUDA_VISIBLE_DEVICES": visible} if device != "cpu" and visible is not None else {})
-
-
-def _count_start(starts: Path) -> int:
-    """Add a byte to the file that counts the scorers which a stage started on this machine; return their number."""
-    with starts.open("ab") as file:
-        file.write(b".")
-    return starts.stat().st_size
 
 
 class _Scorer:
@@ -102,20 +97,16 @@ class _Scorer:
         shipped: Any,
         plugins: tuple[Plugin, ...],
         pool: ScorerPool,
-        starts: Path,
+        processes: ScorerProcesses,
         variables: dict[str, str],
         device: str,
     ) -> None:
         os.environ.update(variables)
         self.pool, self.failure = pool, dict[str, list[Any]]()
-        died = _count_start(starts) - pool.scorers
-        if died > pool.restarts:  # one more would die as well
-            self.failure = {
-                "error": [
-                    f"{died} scorers of the stream died: their processes exited, killed or out of memory perhaps; "
-                    f"Ray's logs say why"
-                ]
-            }
+        processes.add_this_process()
+        dead = processes.dead()
+        if len(dead) > pool.restarts:  # one more would die as well
+            self.failure = {"error": [processes.explain(dead)]}
             return
         try:
             self.job = self._load(shipped, plugins, device)

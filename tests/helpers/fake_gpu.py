@@ -29,9 +29,12 @@ LAUNCHES = {"constant_pad_nd": 2, "slice_backward": 2, "select_backward": 2, "nl
 """Kernels of an operation on CUDA where it is not one."""
 NONDETERMINISTIC = frozenset(
     """
-    _adaptive_avg_pool2d_backward adaptive_max_pool2d_backward max_unpool2d upsample_linear1d_backward
-    upsample_bilinear2d_backward upsample_bicubic2d_backward reflection_pad2d_backward nll_loss2d_forward
-    _ctc_loss_backward _embedding_bag_dense_backward put_ histc median grid_sampler_2d_backward scatter_reduce
+    avg_pool3d_backward _adaptive_avg_pool2d_backward _adaptive_avg_pool3d_backward adaptive_max_pool2d_backward
+    fractional_max_pool2d_backward fractional_max_pool3d_backward max_unpool2d max_unpool3d upsample_linear1d_backward
+    upsample_bilinear2d_backward upsample_bicubic2d_backward upsample_trilinear3d_backward reflection_pad1d_backward
+    reflection_pad2d_backward reflection_pad3d_backward nll_loss2d_forward _ctc_loss_backward
+    _embedding_bag_dense_backward put put_ histc median grid_sampler_2d_backward grid_sampler_3d_backward
+    scatter_reduce scatter_reduce_
     """.split()  # noqa: SIM905
 )
 """Operations that raise an error on CUDA under torch.use_deterministic_algorithms."""
@@ -48,6 +51,8 @@ class Watch(TorchDispatchMode):
         super().__init__()
         self.strict = self.recording = False
         self.waits, self.kernels, self.log, self.graphs, self.replays = [], Counter(), [], 0, 0
+        self.current = None
+        """The device that streams and graphs belong to, if one was chosen."""
 
     def wait(self, what):
         self.waits.append((what, here()))
@@ -95,6 +100,8 @@ class Watch(TorchDispatchMode):
             raise GpuDefectError(f"{name} of a CPU tensor by a GPU index at {here()}")
         if self.recording and name not in FREE and any(t.device.type == "cpu" for t in tensors):
             raise GpuDefectError(f"{name} reads the CPU inside a CUDA graph at {here()}")
+        if name == "_pin_memory" and on_gpu:
+            raise GpuDefectError(f"a tensor on the GPU cannot be pinned at {here()}")
         if name == "_fused_sgd_":
             unlike = any(layout(p) != layout(g) for p, g in zip(args[0], args[1], strict=True))
             if unlike or len({t.device for t in tensors}) != 1:
@@ -233,7 +240,17 @@ def fake_gpu():
             yield
 
     @contextlib.contextmanager
+    def current(device):
+        before, watch.current = watch.current, torch.device(device)
+        try:
+            yield
+        finally:
+            watch.current = before
+
+    @contextlib.contextmanager
     def record(graph, **_):
+        if watch.current is None:
+            raise GpuDefectError(f"a graph of whatever device is current at {here()}")
         watch.recording, strict, watch.strict = True, watch.strict, True
         try:
             yield
@@ -256,6 +273,7 @@ def fake_gpu():
         mock.patch.object(FakeTensorMode, "__deepcopy__", lambda mode, memo: mode, create=True),
         mock.patch("torch.autocast", autocast),
         mock.patch.multiple("torch.cuda", current_stream=stream, Stream=stream, CUDAGraph=Graph, graph=record),
+        mock.patch("torch.cuda.device", current),
         mock.patch("torch.cuda.stream", return_value=contextlib.nullcontext()),
     )
     with contextlib.ExitStack() as stack:

@@ -1,5 +1,6 @@
 """Where trials and scorers run that reserve what `resolve_resources` gives them, on a Ray with declared GPUs."""
 
+import os
 from collections import Counter
 
 import pytest
@@ -7,6 +8,7 @@ from rich.console import Console
 
 from gd_ray.errors import UserError
 from trials.experiments import small_spec
+from trials.preflight import check_devices
 from trials.resources import Cluster, resolve_resources
 from trials.runner import run_experiment
 
@@ -74,3 +76,8 @@ def test_a_granted_gpu_that_torch_cannot_use_ends_the_run_in_a_sentence(ray, tmp
     cluster = Cluster(storage=str(tmp_path / "storage"))
     with pytest.raises(UserError, match=r"^device 'cuda' needs a GPU, but torch .* can use none of .*; use 'cpu'"):
         run_experiment("mine", [small_spec("gd", 0)], str(tmp_path / "results"), cluster, Console(quiet=True))
+
+
+def test_a_check_of_gpus_that_dies_is_left_to_the_trials(ray, monkeypatch):
+    monkeypatch.setattr("trials.preflight._device_notes", lambda precisions: os._exit(1))
+    assert check_devices([node["Resources"] for node in ray.nodes()], 1.0, []) == []

@@ -118,7 +118,7 @@ def test_a_failed_trial_stops_no_other_and_is_told_in_one_line(finished_run):
     assert "The teacher loss of stage 1 is not finite in its term 'cls'; lower learning_rate 1e+30" in failures[0].error
     assert "\n" not in failures[0].error
     assert "Traceback" in Path(failures[0].log).read_text()
-    assert not Path(failures[0].log).with_name("error.pkl").exists()  # no error for Tune, which would retry it
+    assert failures[0].refused  # no error for Tune, which would retry it
     states = {state.trial_id: state for state in trial_states(str(folder / "results"))}
     assert {states[spec.trial_id].state for spec in specs} == {"done"}
     assert states[broken.trial_id].state == "failed"
@@ -397,13 +397,18 @@ def test_bad_options_are_told_before_any_trial(ray, tmp_path):
 
 
 FAILING = """
-@LEARNERS.register("oom")
-class OutOfMemory(Learner):
+@LEARNERS.register("failing")
+class Failing(Learner):
     def train(self, stage, previous):
+        with Path(FOLDER, "attempts").open("a") as file:
+            print(self.spec.method.name, file=file)
+        if self.spec.method.name == "wa-mistake":
+            raise UserError("the loss is not finite; lower learning_rate.")
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
 
 
-register_method(Method(name="wa-oom", title="Out of memory", learner="oom"))
+register_method(Method(name="wa-oom", title="Out of memory", learner="failing"))
+register_method(Method(name="wa-mistake", title="A mistake", learner="failing"))
 
 
 @LEARNERS.register("unsteady")
@@ -448,14 +453,21 @@ def test_a_plugin_runs_in_every_process_of_a_run(tmp_path):
     assert set(samples["score_kind"]) == {"margin"}
     assert "2 of them finished already" in start().stdout
 
-    (tmp_path / "mine.py").write_text(f"{text}\nfrom pathlib import Path\nFOLDER = {str(tmp_path)!r}\n{FAILING}")
-    fields = ["seed=2", "task_size=1", "method=wa-margin,wa-oom,wa-unsteady"]
+    imports = "from pathlib import Path\nfrom gd_ray.errors import UserError"
+    (tmp_path / "mine.py").write_text(f"{text}\n{imports}\nFOLDER = {str(tmp_path)!r}\n{FAILING}")
+    fields = ["seed=2", "task_size=1", "method=wa-margin,wa-oom,wa-mistake,wa-unsteady"]
     changed = start(*(word for field in fields for word in ("--set", field)), "--retries", "1")
     assert changed.returncode == 1, changed.stderr
+    assert sorted((tmp_path / "attempts").read_text().split()) == [
+        "wa-mistake",
+        "wa-oom",
+        "wa-oom",
+    ]  # a mistake is not retried
+    assert "the loss is not finite; lower learning_rate. (log:" in changed.stdout
     assert "GPU ran out of memory for batches of 8 images in a trial with 0 of it; raise --gpus" in changed.stdout
     assert "Failed: Unsteady" not in changed.stdout  # more failures than retries, but one a stage
     assert len(list(tmp_path.glob("failed-*"))) == 3
-    assert "1 trial is not finished" in changed.stdout
+    assert "2 trials are not finished" in changed.stdout
     assert "Note: results" in changed.stdout
     assert "have trials of method 'wa-margin' made with plugin" in changed.stdout
     for content, says in (

@@ -170,17 +170,30 @@ def test_a_killed_scorer_is_replaced_and_the_samples_stay(stream, previous, tmp_
 
 
 @pytest.mark.parametrize(
-    ("deadly", "error"),
+    ("deadly", "restarts", "processes", "error"),
     [
-        (lambda: os._exit(1), "2 scorers of the stream died: their processes exited"),
+        (
+            lambda: os._exit(1),
+            1,
+            2,
+            r"^2 scorers of the stream died on .+ \(processes \d+, \d+\): they exited without an error or a fatal",
+        ),
+        (
+            lambda: signal.raise_signal(signal.SIGSEGV),
+            0,
+            1,
+            r"^1 scorer of the stream died on .+ \(processes \d+\): Segmentation fault at .+test_ray_scoring.py:\d+;",
+        ),
         (
             lambda: (_ for _ in ()).throw(torch.OutOfMemoryError("CUDA out of memory")),
+            1,
+            1,
             "GPU ran out of memory for 256 images of the stream in a scorer with 0.5 of it; raise --gpus",
         ),
     ],
 )
-def test_a_scorer_that_always_fails_ends_the_stage(stream, previous, tmp_path, deadly, error):
-    pool = ScorerPool(scorers=1, restarts=1, trial_gpus=0.5)
+def test_a_scorer_that_always_fails_ends_the_stage(stream, previous, tmp_path, deadly, restarts, processes, error):
+    pool = ScorerPool(scorers=1, restarts=restarts, trial_gpus=0.5)
     with pytest.raises(ExplainedError, match=error):
         sampled(previous, disturbed(stream, tmp_path, deadly), ray_scorer(pool))
-    assert len(list(tmp_path.iterdir())) == (2 if "exited" in error else 1)
+    assert len(list(tmp_path.iterdir())) == processes
