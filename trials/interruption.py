@@ -18,6 +18,8 @@ from gd_ray.errors import UserError
 RESUME = "run the same command to resume"
 _STOP_WITHIN_S = 7.0
 """Time in which a run must end after a signal; Ray waits a minute for servers that the same signal has killed."""
+_START_WITHIN_S = 240.0
+"""Time in which Ray must start; half a minute is usual on a busy machine."""
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _requested = threading.Event()
 _command_line = threading.Event()
@@ -72,6 +74,22 @@ def interruptible() -> Iterator[None]:
             signal.signal(number, handler)
         writer.close()
         _requested.clear()
+
+
+@contextmanager
+def limited_start() -> Iterator[None]:
+    """End a command whose Ray does not start: a driver waits for ever for a raylet that paused while it registered."""
+    started = threading.Event()
+
+    def watch() -> None:
+        if not started.wait(_START_WITHIN_S) and _command_line.is_set() and not _requested.is_set():
+            _exit(f"Ray did not start within {_START_WITHIN_S / 60:.0f} minutes; {RESUME}.", 1)
+
+    threading.Thread(target=watch, daemon=True).start()
+    try:
+        yield
+    finally:
+        started.set()
 
 
 @contextmanager
