@@ -1,6 +1,7 @@
 """What ends a run early: Ctrl-C, SIGTERM, and the death of one of Ray's servers."""
 
 import os
+import re
 import signal
 import socket
 import sys
@@ -90,6 +91,24 @@ def limited_start() -> Iterator[None]:
         yield
     finally:
         started.set()
+
+
+@contextmanager
+def explained_memory() -> Iterator[None]:
+    """Explain in one sentence that Ray ended trials for memory, which makes Tune end all of them with a traceback."""
+    from ray.exceptions import OutOfMemoryError
+
+    try:
+        yield
+    except RuntimeError as error:
+        if not isinstance(error.__cause__, OutOfMemoryError):
+            raise
+        used = re.search(r"was ([\d.]+ ?GB) used / ([\d.]+ ?GB)", str(error.__cause__))
+        amount = f" ({used[1]} of {used[2]} used)" if used else ""
+        raise RayDiedError(
+            f"a machine ran out of memory{amount}, and Ray ended trials; end other programs there, or run fewer trials "
+            f"at once with a higher --cpus, then {RESUME}."
+        ) from error
 
 
 @contextmanager

@@ -37,7 +37,7 @@ from trials.claim import run_heartbeat
 from trials.console import live_view
 from trials.cost import shares_done, spec_cost, spec_work
 from trials.grid import unique
-from trials.interruption import RayDiedError, limited_start, watched_servers
+from trials.interruption import RayDiedError, explained_memory, limited_start, watched_servers
 from trials.preflight import check_clocks, check_devices, check_jobs
 from trials.registry import DataLocations, Sizes
 from trials.resources import Cluster, TrialResources, parse_folders, resolve_resources
@@ -263,7 +263,8 @@ def _run_queue(
     )
     logging.getLogger("ray.tune").setLevel(logging.CRITICAL)  # tracebacks of failed trials are in their logs
     try:
-        tuner.fit()
+        with explained_memory():
+            tuner.fit()
     finally:
         remove_tune_state(folder)
 
