@@ -261,7 +261,8 @@ def _run_queue(
             ],
         ),
     )
-    logging.getLogger("ray.tune").setLevel(logging.CRITICAL)  # tracebacks of failed trials are in their logs
+    for logger in ("ray.tune", "ray.train"):  # tracebacks of failed trials are in their logs; storage may come back
+        logging.getLogger(logger).setLevel(logging.CRITICAL)
     try:
         with explained_memory():
             tuner.fit()
