@@ -11,7 +11,7 @@ VERSION_OF = $(shell $(1) -c 'import sys; print(*sys.version_info[:2], sep=".")'
 export RAY_USAGE_STATS_ENABLED := 0
 
 .PHONY: demo test test-cluster chaos lint coverage evidence dist lock upgrade clean FORCE
-.PHONY: bench bench-scoring bench-runner bench-prepare bench-analysis bench-train bench-gpu
+.PHONY: bench bench-scoring bench-runner bench-prepare bench-analysis bench-train bench-gpu bench-schedule
 
 ifdef PYTHON
 ifneq ($(call VERSION_OF,$(PYTHON)),$(call VERSION_OF,$(BIN)/python))
@@ -76,6 +76,9 @@ bench-prepare: $(READY)  ## on JPEGs of your own with JPEGS=folder of Parquet
 
 bench-analysis: $(READY)
 	$(BIN)/python tests/benchmarks/bench_analysis.py
+
+bench-schedule: $(READY)  ## a simulation: what waves of trials leave idle on 8 and 64 GPUs
+	$(BIN)/python tests/benchmarks/simulate_schedule.py
 
 bench-train: $(READY)
 	$(BIN)/python tests/benchmarks/bench_train.py

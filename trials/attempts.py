@@ -43,7 +43,7 @@ class Attempts(tune.Callback):
         return lost
 
     def on_trial_result(self, iteration: int, trials: Any, trial: Any, result: Any, **info: Any) -> None:  # noqa: ARG002
-        name, stage = trial.config["trial_id"], result.get("stage", 0)
+        name, stage = trial.config["job"], result.get("stage", 0)
         if stage > self.stages[name]:
             self.stages[name], self.losses[name] = stage, 0
             trial.max_failures = trial.num_failures + self.retries
@@ -54,7 +54,7 @@ class Attempts(tune.Callback):
 
     def on_trial_error(self, iteration: int, trials: Any, trial: Any, **info: Any) -> None:  # noqa: ARG002
         if self._lost_machine(trial):
-            self.lost.add(trial.config["trial_id"])
+            self.lost.add(trial.config["job"])
         else:
             with suppress(OSError):  # a full disk has no log
                 self.on_failure(trial, last_line(Path(trial.error_file).read_text()))
@@ -85,5 +85,5 @@ class Attempts(tune.Callback):
             return False
         if not lost_machine(error):
             return False
-        self.losses[trial.config["trial_id"]] += 1
-        return self.losses[trial.config["trial_id"]] <= _LOSSES
+        self.losses[trial.config["job"]] += 1
+        return self.losses[trial.config["job"]] <= _LOSSES

@@ -6,6 +6,7 @@ In an object store, which cannot create a file exclusively, two may own a trial 
 """
 
 import json
+import math
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -31,12 +32,13 @@ STUCK_AFTER_S = 900.0
 """Time without progress after which the heartbeat stops, until there is some."""
 
 
-def acquire(path: str, run: str, *, cancelled: Callable[[], bool] = lambda: False) -> bool:
-    """Create the file as soon as no other run holds it; False if cancelled meanwhile.
+def acquire(path: str, run: str, *, wait_s: float = math.inf, cancelled: Callable[[], bool] = lambda: False) -> bool:
+    """Create the file as soon as no other run holds it; False if one does for `wait_s` seconds, or if cancelled.
 
     A claim of the same run is taken over at once: the run starts a trial again only if its process was lost.
     """
     seen, since = None, time.monotonic()
+    deadline = since + wait_s
     in_store = is_remote(path)
     while not cancelled():
         with storage_errors(f"claim {path} cannot be written"):
@@ -50,6 +52,8 @@ def acquire(path: str, run: str, *, cancelled: Callable[[], bool] = lambda: Fals
         if time.monotonic() - since > patience or (owner and (owner.run == run or is_dead(owner))):
             with storage_errors(f"claim {path} cannot be deleted"):
                 delete_file(path)
+        elif time.monotonic() >= deadline:
+            return False
         else:
             time.sleep(_STORE_LOOK_S if in_store else _LOOK_S)
     return False

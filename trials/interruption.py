@@ -1,6 +1,7 @@
 """What ends a run early: Ctrl-C, SIGTERM, and the death of one of Ray's servers."""
 
 import os
+import re
 import signal
 import socket
 import sys
@@ -18,6 +19,8 @@ from gd_ray.errors import UserError
 RESUME = "run the same command to resume"
 _STOP_WITHIN_S = 7.0
 """Time in which a run must end after a signal; Ray waits a minute for servers that the same signal has killed."""
+_START_WITHIN_S = 240.0
+"""Time in which Ray must start; half a minute is usual on a busy machine."""
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _requested = threading.Event()
 _command_line = threading.Event()
@@ -72,6 +75,40 @@ def interruptible() -> Iterator[None]:
             signal.signal(number, handler)
         writer.close()
         _requested.clear()
+
+
+@contextmanager
+def limited_start() -> Iterator[None]:
+    """End a command whose Ray does not start: a driver waits for ever for a raylet that paused while it registered."""
+    started = threading.Event()
+
+    def watch() -> None:
+        if not started.wait(_START_WITHIN_S) and _command_line.is_set() and not _requested.is_set():
+            _exit(f"Ray did not start within {_START_WITHIN_S / 60:.0f} minutes; {RESUME}.", 1)
+
+    threading.Thread(target=watch, daemon=True).start()
+    try:
+        yield
+    finally:
+        started.set()
+
+
+@contextmanager
+def explained_memory() -> Iterator[None]:
+    """Explain in one sentence that Ray ended trials for memory, which makes Tune end all of them with a traceback."""
+    from ray.exceptions import OutOfMemoryError
+
+    try:
+        yield
+    except RuntimeError as error:
+        if not isinstance(error.__cause__, OutOfMemoryError):
+            raise
+        used = re.search(r"was ([\d.]+ ?GB) used / ([\d.]+ ?GB)", str(error.__cause__))
+        amount = f" ({used[1]} of {used[2]} used)" if used else ""
+        raise RayDiedError(
+            f"a machine ran out of memory{amount}, and Ray ended trials; end other programs there, or run fewer trials "
+            f"at once with a higher --cpus, then {RESUME}."
+        ) from error
 
 
 @contextmanager

@@ -96,7 +96,7 @@ class Cluster:
 
 @dataclass(frozen=True)
 class TrialResources:
-    """Resources of the trials that run in one wave, and of their scorers."""
+    """Resources of trials, or of first models, and of their scorers."""
 
     cpus: float
     gpus: float

@@ -5,9 +5,9 @@ import os
 import pickle
 import time
 import traceback
-from collections import Counter
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -15,11 +15,11 @@ from uuid import uuid4
 from rich.console import Console
 
 from gd_ray.errors import UserError
-from gd_ray.failures import ExplainedError, LostMachineError, explain, innermost, is_users, last_line, lost_machine
+from gd_ray.failures import ExplainedError, LostMachineError, explain, innermost, is_users, lost_machine
 from gd_ray.heartbeat import progress_file, read_progress
 from gd_ray.naming import counted
 from gd_ray.plugins import load_plugins, loaded_plugins
-from gd_ray.ray_utils import connect, switches
+from gd_ray.ray_utils import connect, machines, switches
 from gd_ray.rows import column_name
 from gd_ray.spec import TrialSpec
 from gd_ray.storage import (
@@ -37,7 +37,7 @@ from trials.claim import run_heartbeat
 from trials.console import live_view
 from trials.cost import shares_done, spec_cost, spec_work
 from trials.grid import unique
-from trials.interruption import RayDiedError, watched_servers
+from trials.interruption import RayDiedError, explained_memory, limited_start, watched_servers
 from trials.preflight import check_clocks, check_devices, check_jobs
 from trials.registry import DataLocations, Sizes
 from trials.resources import Cluster, TrialResources, parse_folders, resolve_resources
@@ -46,9 +46,12 @@ from trials.worker import Job, run_job, saved_files
 
 if TYPE_CHECKING:
     from trials.attempts import Attempts
+    from trials.queue import JobQueue
 
 _STORE_VIEW_S = 10.0
 """Time between two views of a run whose results or storage are in an object store."""
+_STARTING = 16
+"""Trials that wait for their processes to start at one time; the queue decides on the others later."""
 _GCS_RESTARTS_S = 50.0
 """Time that a cluster has to start its GCS again; after a minute without it, Ray ends the process."""
 
@@ -60,8 +63,6 @@ class TrialFailure:
     spec: TrialSpec
     error: str
     log: str
-    refused: bool = False
-    """Another attempt would fail alike."""
 
 
 def run_experiment(
@@ -88,7 +89,7 @@ def run_experiment(
     windows = {job.spec.window for job in open_jobs if job.spec.method.external}
     os.environ.update(RAY_AIR_NEW_OUTPUT="0", TUNE_DISABLE_AUTO_CALLBACK_LOGGERS="1")  # Tune prints nothing
     os.environ["TUNE_DISABLE_SIGINT_HANDLER"] = "1"  # Tune's takes ten seconds to save what is never read
-    with console.status("starting Ray"):
+    with console.status("starting Ray"), limited_start():
         nodes = connect(cluster.address)
     resources = resolve_resources(cluster, nodes, windows, len(open_jobs))
     selection = _selection(name, storage, command, jobs)
@@ -107,23 +108,10 @@ def run_experiment(
             clear_failures(results, {job.spec.trial_id for job in open_jobs})  # they are waiting or running again
             every = _STORE_VIEW_S if is_remote(results) or is_remote(storage) else 1.0
             with live_view(lambda: trial_states(results, [selection]), console, every=every):
-                first = shared_first_models(open_jobs)
-                failed = _tune(first, resolve_resources(cluster, nodes, (), len(first)), cluster, first_stage=True)
-                refused = {failure.spec.first_model_id: failure for failure in failed if failure.refused}
-                saved = saved_files(storage)
-                failures = [
-                    replace(refused[job.spec.first_model_id], spec=job.spec)
-                    for job in open_jobs
-                    if job.spec.first_model_id in refused and not job.saved(saved.__contains__)
-                ]
-                for failure in failures:
-                    write_failure(results, failure.spec.trial_id, failure.error, failure.log)
-                hopeless = {failure.spec.trial_id for failure in failures}
-                open_jobs = [job for job in open_jobs if job.spec.trial_id not in hopeless]
+                held, work = saved_files(storage), {row["trial_id"]: row["work"] for row in selection.trials}
                 # Trials that another run holds come last; else the longest first, to keep the whole cluster busy.
-                work = {row["trial_id"]: row["work"] for row in selection.trials}
-                order = sorted(open_jobs, key=lambda job: (job.progress in saved, -work[job.spec.trial_id]))
-                return [*failures, *_tune(order, resources, cluster)]
+                order = sorted(open_jobs, key=lambda job: (job.progress in held, -work[job.spec.trial_id]))
+                return _tune(order, resources, lambda number: resolve_resources(cluster, nodes, (), number), cluster)
     except (KeyboardInterrupt, RayDiedError):
         _stop_trials(open_jobs, run)
         raise
@@ -157,107 +145,110 @@ def selection_row(spec: TrialSpec, sizes: Sizes | None = None) -> dict[str, Any]
     }
 
 
-def shared_first_models(jobs: list[Job]) -> list[Job]:
-    """Return a job for each first model that several jobs wait for; a trial with a model of its own trains it."""
-    saved = saved_files(jobs[0].storage) if jobs else set()
-    waiting = [job for job in jobs if not job.saved(saved.__contains__)]
-    number = Counter(job.spec.first_model_id for job in waiting)
-    return list({job.spec.first_model_id: job for job in waiting if number[job.spec.first_model_id] > 1}.values())
-
-
 def _tune(
-    jobs: list[Job], resources: TrialResources, cluster: Cluster, *, first_stage: bool = False
+    jobs: list[Job], resources: TrialResources, of_first_models: Callable[[int], TrialResources], cluster: Cluster
 ) -> list[TrialFailure]:
-    """Run jobs on Tune, and those again that lost their machine at an attempt that Tune did not repeat."""
-    if not jobs:
-        return []
+    """Run jobs on Tune, and store failures when they happen: the run may take days more, or be killed."""
     from trials.attempts import Attempts
+    from trials.queue import JobQueue, entries_of
 
-    kind = "first-models" if first_stage else "trials"
-    name = f"{kind}-{time.strftime('%Y%m%d-%H%M%S')}-{host_mark()}-{os.getpid()}"
+    entries = entries_of(jobs)
+    name = f"trials-{time.strftime('%Y%m%d-%H%M%S')}-{host_mark()}-{os.getpid()}"
     results, storage = jobs[0].results, jobs[0].storage
-    logs = {job.spec.trial_id: join(storage, f"tune/{name}/{job.spec.trial_id}/error.txt") for job in jobs}
+    logs = {entry.name: join(storage, f"tune/{name}/{entry.name}/error.txt") for entry in entries}
+    failures: list[TrialFailure] = []
+
+    def fail(failed: list[Job], error: str, log: str) -> None:
+        failures.extend(TrialFailure(job.spec, error, without_credentials(log)) for job in failed)
+        for job in failed:
+            write_failure(results, job.spec.trial_id, error, log)
 
     def on_failure(trial: Any, error: str) -> None:
-        """Store a failure when it happens: the run may take days more, or be killed."""
-        trial_id = trial.config["trial_id"]
+        entry, failed = queue.entries[trial.config["job"]], list[Job]()
+        if not entry.first_stage:
+            failed = [entry.job]
+        elif "refused" in trial.last_result:  # else trials try to train it themselves
+            failed = queue.drop(entry.job.spec.first_model_id)
         with suppress(OSError, UserError):  # a full disk, say: Tune would end all other trials for it
             if is_remote(storage) and trial.error_file:
-                write_atomic(logs[trial_id], Path(trial.error_file).read_bytes())
-            if not first_stage:
-                write_failure(results, trial_id, error, logs[trial_id])
+                write_atomic(logs[entry.name], Path(trial.error_file).read_bytes())
+            fail(failed, error, logs[entry.name])
 
     attempts = Attempts(cluster.retries, "GPU" if resources.gpus else "CPU", on_failure)
-    failures: list[TrialFailure] = []
-    while jobs:
-        with tune_folder(storage) as folder:
-            failed = _tune_once(jobs, resources, cluster, attempts, folder / name, logs, first_stage=first_stage)
-        lost = attempts.take_lost()
-        failures += [failure for failure in failed if failure.spec.trial_id not in lost]
-        jobs = [job for job in jobs if job.spec.trial_id in lost]
+    queue = JobQueue(entries, attempts.take_lost)
+    shares = (of_first_models(len(entries) - len(jobs)), resources)
+    with tune_folder(storage) as folder:
+        _run_queue(queue, shares, attempts, cluster, folder / name, logs)
+    for entry in queue.left():
+        fail([entry.job], "Ray Tune ended without finishing it", logs[entry.name])
     return failures
 
 
-def _tune_once(
-    jobs: list[Job],
-    resources: TrialResources,
-    cluster: Cluster,
+def _run_queue(
+    queue: "JobQueue",
+    resources: tuple[TrialResources, TrialResources],
     attempts: "Attempts",
+    cluster: Cluster,
     folder: Path,
     logs: dict[str, str],
-    *,
-    first_stage: bool,
-) -> list[TrialFailure]:
-    """Run one Tune trial for each job, as many at once as fit. Its config is the flat spec and the trial's id."""
+) -> None:
+    """Run a Tune trial for each job of a queue, as many at once as fit; `resources` of first models, and of trials."""
     from ray import tune
     from ray.tune.logger import TBXLoggerCallback
 
     from gd_ray.wild.ray_scoring import ScorerPool
 
-    by_id = {job.spec.trial_id: job for job in jobs}
-    ranks = {trial_id: rank for rank, trial_id in enumerate(by_id)}
     # Bytes, so that an actor can load the plugins before it unpickles what may need them.
-    plugins, pickled = loaded_plugins(), {trial_id: pickle.dumps(job) for trial_id, job in by_id.items()}
-    variables, threads = switches(), resources.threads
+    plugins, pickled = loaded_plugins(), {name: pickle.dumps(entry.job) for name, entry in queue.entries.items()}
+    variables, ranks = switches(), queue.ranks()
+
+    def resources_of(config: dict[str, Any]) -> TrialResources:
+        return resources[0 if config["first_stage"] else 1]
 
     def share_of(config: dict[str, Any]) -> float:
-        return resources.share(ranks[config["trial_id"]])
+        return resources_of(config).share(ranks[config["job"]])
 
     def pool_of(config: dict[str, Any]) -> ScorerPool | None:
-        scorers = resources.scorers_for(config["window"]) if config["method_external"] and not first_stage else 0
+        own, samples = resources_of(config), config["method_external"] and not config["first_stage"]
+        scorers = own.scorers_for(config["window"]) if samples else 0
         if not scorers:
             return None
         gpus = share_of(config)
         units = 8 if gpus else 2  # a GPU waits for the first unit of each batch of them
-        return ScorerPool(scorers=scorers, cpus=resources.scorer_cpus, trial_gpus=gpus, units=units)
+        return ScorerPool(scorers=scorers, cpus=own.scorer_cpus, trial_gpus=gpus, units=units)
 
     def bundles(config: dict[str, Any]) -> tune.PlacementGroupFactory:
-        pool = pool_of(config)
-        own = resources.bundles(ranks[config["trial_id"]], pool.scorers if pool else 0)
-        return tune.PlacementGroupFactory(own, strategy=resources.strategy)
+        own, pool = resources_of(config), pool_of(config)
+        reserved = own.bundles(ranks[config["job"]], pool.scorers if pool else 0)
+        return tune.PlacementGroupFactory(reserved, strategy=own.strategy)
 
     def trial(config: dict[str, Any]) -> None:
         os.environ.update(variables)
         load_plugins(*plugins)
-        job: Job = pickle.loads(pickled[config["trial_id"]])
+        job: Job = pickle.loads(pickled[config["job"]])
+        how = {"first_stage_only": config["first_stage"], "wait_s": config["wait_s"]}
+        threads = resources_of(config).threads
         try:
-            run_job(job, threads, pool_of(config), lambda s: tune.report(_scalars(s)), first_stage_only=first_stage)
+            ended = run_job(job, threads, pool_of(config), lambda stage: tune.report(_scalars(stage)), **how)
         except Exception as error:
             text = explain(error, gpus=share_of(config), batch=f"batches of {job.spec.batch_size} images in a trial")
             if not is_users(innermost(error)):
                 raise (LostMachineError if lost_machine(error) else ExplainedError)(text) from error
-            write_atomic(logs[job.spec.trial_id], traceback.format_exc().encode())
+            write_atomic(logs[config["job"]], traceback.format_exc().encode())
             tune.report({"refused": text})  # rather than an error, which Tune would retry
         else:
-            tune.report({"finished": 1})
+            tune.report({"finished" if ended else "held": 1})
 
+    cpus = sum(int(machine.get("CPU", 0)) for machine in machines())
+    os.environ["TUNE_MAX_PENDING_TRIALS_PG"] = str(max(1, min(cpus, _STARTING)))
     tuner = tune.Tuner(
         tune.with_resources(trial, bundles),
-        param_space=tune.grid_search([{"trial_id": job.spec.trial_id, **job.spec.flat()} for job in jobs]),
         tune_config=tune.TuneConfig(
+            search_alg=queue,
+            num_samples=-1,
             # A new process for each trial costs ten seconds of imports; nothing of a trial outlives it in its process.
             reuse_actors=True,
-            trial_dirname_creator=lambda trial: trial.config["trial_id"],
+            trial_dirname_creator=lambda trial: trial.config["job"],
         ),
         run_config=tune.RunConfig(
             name=folder.name,
@@ -270,21 +261,13 @@ def _tune_once(
             ],
         ),
     )
-    logging.getLogger("ray.tune").setLevel(logging.CRITICAL)  # tracebacks of failed trials are in their logs
+    for logger in ("ray.tune", "ray.train"):  # tracebacks of failed trials are in their logs; storage may come back
+        logging.getLogger(logger).setLevel(logging.CRITICAL)
     try:
-        grid = tuner.fit()
-        return [failure for k in range(len(grid)) if (failure := _failure(grid[k], by_id, logs))]
+        with explained_memory():
+            tuner.fit()
     finally:
         remove_tune_state(folder)
-
-
-def _failure(result: Any, jobs: dict[str, Job], logs: dict[str, str]) -> TrialFailure | None:
-    """Return why a trial did not finish; its folder has the trial's id, also if it failed before its first report."""
-    metrics, trial_id = result.metrics or {}, Path(result.path).name
-    if "finished" in metrics:
-        return None
-    error = metrics.get("refused") or last_line(str(result.error or "Ray Tune ended without finishing it"))
-    return TrialFailure(jobs[trial_id].spec, error, without_credentials(logs[trial_id]), refused="refused" in metrics)
 
 
 def _scalars(stage: StageResult) -> dict[str, float]:

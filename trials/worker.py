@@ -1,5 +1,6 @@
 """One trial inside a Ray Tune actor: it reads its own checkpoints and writes its own files."""
 
+import math
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -70,19 +71,30 @@ OnResult = Callable[[StageResult], None]
 
 
 def run_job(
-    job: Job, threads: int, pool: "ScorerPool | None", on_result: OnResult, *, first_stage_only: bool = False
-) -> None:
+    job: Job,
+    threads: int,
+    pool: "ScorerPool | None",
+    on_result: OnResult,
+    *,
+    first_stage_only: bool = False,
+    wait_s: float = math.inf,
+) -> bool:
     """Run the rest of a trial after its last checkpoint, or after the first model that it shares.
 
-    Without a pool of scorers the trial scores the stream itself.
+    Without a pool of scorers the trial scores the stream itself. Return False if another run holds the trial, and did
+    for `wait_s` seconds.
     """
-    # Another run's trial that trains the first model continues long after it has written that.
-    if not acquire(job.progress, job.run, cancelled=lambda: first_stage_only and exists(job.first_model)):
-        return
+
+    def is_there() -> bool:  # another run's trial that trains the first model continues long after it has written that
+        return first_stage_only and exists(job.first_model)
+
+    if not acquire(job.progress, job.run, wait_s=wait_s, cancelled=is_there):
+        return is_there()
     cost = spec_cost(job.spec, job.locations.sizes(job.spec))
     with heartbeat(job.progress, job.run, cost) as reporter, suppress(FinishedElsewhere):
         if first_stage_only or not job.is_finished():
             _run(job, threads, pool, on_result, reporter, first_stage_only)
+    return True
 
 
 def _run(

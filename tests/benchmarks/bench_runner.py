@@ -9,13 +9,18 @@
 2. Two at once: images per second of experiments of two trials against that of one, one thread each, on two cores, whole
    experiments with what they pay once, in turn.
 3. A pool of scorers: what it costs at each stage more than a trial that scores its short window itself.
+4. Many trials: 300 of one update a stage in one run on two cores. Seconds between the ends of trials, CPU seconds and
+   memory of the driver, for every thirty trials: none may grow with the number of trials.
 
-Run it on a quiet machine with two cores: make bench-runner. Takes half an hour; methods may be named as arguments.
+Run it on a quiet machine with two cores: make bench-runner. Takes half an hour; methods may be named as arguments, or
+'many' for the fourth part alone.
 """
 
+import os
 import subprocess
 import sys
 import tempfile
+import time
 from itertools import pairwise
 from pathlib import Path
 from statistics import mean
@@ -26,6 +31,8 @@ from rich.console import Console
 
 from gd_ray.ray_utils import start_ray
 from gd_ray.spec import TrialSpec
+from gd_ray.store import read_rows
+from trials.claim import repeated
 from trials.experiments import small_spec
 from trials.registry import DataLocations
 from trials.resources import Cluster
@@ -33,6 +40,7 @@ from trials.runner import run_experiment
 
 TRIALS = 5
 ROUNDS = 2
+MANY = 300
 
 BARE = """
 import os
@@ -119,11 +127,46 @@ def two_at_once(method: str, folder: Path, storage: Path) -> None:
     ray.shutdown()
 
 
+def many_trials(folder: Path, storage: Path) -> None:
+    """Two tasks of two classes, one update each: nearly all is what a trial costs beside its training."""
+    sizes = {"num_classes": 4, "task_size": 2, "train_per_class": 4, "test_per_class": 2, "coreset_size": 4}
+    specs = [small_spec("baseline", seed, **sizes, batch_size=8, epoch_factor=1e-6) for seed in range(MANY)]
+    start_ray(num_cpus=2)
+    results, step = folder / "many", MANY // 10
+    memory, busy = dict[int, float](), {0: time.process_time()}
+
+    def sample() -> None:
+        part = len(list(results.glob("trials/[!.]*.parquet"))) // step
+        resident = int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        memory[part] = max(memory.get(part, 0), resident / 1e6)
+        busy.setdefault(part, time.process_time())
+
+    started = time.time()
+    with repeated(sample, 0.5):
+        seconds_on_tune(specs, results, storage)
+        sample()
+    ray.shutdown()
+    ends = [started, *sorted(path.stat().st_mtime for path in results.glob("trials/*.parquet"))]
+    inside = mean(row["seconds"] for row in read_rows(str(results), "trials", columns=["seconds"])[0].to_pylist())
+    print(f"{MANY} trials, {inside:.2f} s of training and testing in each, two at once:", flush=True)
+    for part in range(10):
+        each = (ends[(part + 1) * step] - ends[part * step]) / step
+        own = (busy[part + 1] - busy[part]) / step
+        print(
+            f"  trials to {(part + 1) * step}: {each:.2f} s a trial, overhead {2 * each - inside:.2f} s on each core; "
+            f"driver {own:.3f} CPU seconds a trial, {memory[part]:.0f} MB",
+            flush=True,
+        )
+
+
 def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         storage = folder / "storage"
-        for method in sys.argv[1:] or ("baseline", "gd+ext"):
+        parts = sys.argv[1:] or ["baseline", "gd+ext", "many"]
+        if "many" in parts:
+            many_trials(folder, storage)
+        for method in (part for part in parts if part != "many"):
             spec = spec_of(method, 0)
             if spec.method.external:  # the stream is made once, before any clock runs
                 DataLocations(storage=str(storage)).open_stream(spec.stream)

@@ -15,7 +15,7 @@ class Trial:
     """Tune's count: a running trial is started again while its failures are not more than its limit."""
 
     def __init__(self, folder, callback, retries):
-        self.config, self.callback, self.max_failures, self.num_failures = {"trial_id": "one"}, callback, retries, 0
+        self.config, self.callback, self.max_failures, self.num_failures = {"job": "one"}, callback, retries, 0
         self.error_file, self.pickled_error_file = str(folder / "error.txt"), str(folder / "error.pkl")
 
     def fail(self, error):

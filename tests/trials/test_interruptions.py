@@ -3,16 +3,19 @@
 import os
 import signal
 import subprocess
+import sys
 import time
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from ray.exceptions import OutOfMemoryError
 from test_runner import Driver
 
 from gd_ray.errors import UserError
 from gd_ray.ray_utils import start_ray
 from gd_ray.store import trial_states
+from trials.interruption import RayDiedError, explained_memory
 
 PROGRAM = """
 import sys
@@ -110,3 +113,35 @@ def test_a_ray_that_does_not_start_is_told_in_one_sentence(monkeypatch):
         "Ray did not start on this machine (The current node timed out during startup); run the same command when it "
         "is less busy, or see Ray's logs, usually in /tmp/ray/session_latest/logs."
     )
+
+
+LIMITED = """
+import time
+from trials import interruption
+interruption._START_WITHIN_S = 0.2
+with interruption.interruptible():
+    with interruption.limited_start():
+        pass
+    time.sleep(1)  # not ended: it did start
+    with interruption.limited_start():
+        print("starting", flush=True)
+        time.sleep(60)
+"""
+
+
+def test_a_command_whose_ray_never_starts_ends():
+    done = subprocess.run([sys.executable, "-c", LIMITED], capture_output=True, text=True, timeout=30)
+    assert (done.returncode, done.stdout) == (1, "starting\n")
+    assert done.stderr == "gd-ray: Ray did not start within 0 minutes; run the same command to resume.\n"
+
+
+def test_a_full_memory_is_told_in_one_sentence():
+    killed = OutOfMemoryError("4 worker(s) were killed. Memory was 22.10GB used / 23.54GB limit (0.938874) and so on")
+    with pytest.raises(RayDiedError) as raised, explained_memory():
+        raise RuntimeError("Caught unexpected exception") from killed
+    assert str(raised.value) == (
+        "a machine ran out of memory (22.10GB of 23.54GB used), and Ray ended trials; end other programs there, or run "
+        "fewer trials at once with a higher --cpus, then run the same command to resume."
+    )
+    with pytest.raises(RuntimeError, match="another"), explained_memory():
+        raise RuntimeError("another")

@@ -26,9 +26,10 @@ from gd_ray.trial import run_trial
 from tests.helpers.placement import total, watched
 from trials.experiments import small_spec
 from trials.preflight import check_jobs
+from trials.queue import entries_of
 from trials.registry import DataLocations
 from trials.resources import Cluster
-from trials.runner import run_experiment, shared_first_models
+from trials.runner import run_experiment
 from trials.tune_state import host_mark, remove_abandoned_state, tune_folder
 from trials.worker import Job
 
@@ -208,7 +209,7 @@ def test_images_that_changed_under_their_name_are_told_before_any_trial(tmp_path
         check_jobs([next_job])
 
 
-def test_only_first_models_that_several_trials_wait_for_have_a_wave_of_their_own(tmp_path):
+def test_only_first_models_that_several_trials_wait_for_are_jobs_of_their_own(tmp_path):
     specs = [
         tiny("baseline"),
         tiny("gd"),
@@ -218,11 +219,16 @@ def test_only_first_models_that_several_trials_wait_for_have_a_wave_of_their_own
         tiny("dr", seed=2),
     ]
     jobs = [Job(spec, "results", str(tmp_path), DataLocations(), "run") for spec in specs]
-    assert [job.spec.seed for job in shared_first_models(jobs)] == [0, 2]
+
+    def seeds_of_first_models():
+        return [entry.job.spec.seed for entry in entries_of(jobs) if entry.first_stage]
+
+    assert seeds_of_first_models() == [0, 2]
+    assert [entry.needs_model for entry in entries_of(jobs) if not entry.first_stage] == [1, 1, 0, 0, 1, 1]
     write_atomic(jobs[4].checkpoint, b"")  # goes on from its own last stage, so that the other one is alone
-    assert [job.spec.seed for job in shared_first_models(jobs)] == [0]
+    assert seeds_of_first_models() == [0]
     write_atomic(jobs[0].first_model, b"")
-    assert shared_first_models(jobs) == []
+    assert seeds_of_first_models() == []
 
 
 def test_the_view_of_a_run_counts_its_own_trials_not_those_of_earlier_selections(ray, tmp_path, monkeypatch):
