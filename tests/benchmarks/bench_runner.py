@@ -146,15 +146,16 @@ def many_trials(folder: Path, storage: Path) -> None:
         seconds_on_tune(specs, results, storage)
         sample()
     ray.shutdown()
-    ends = [started, *sorted(path.stat().st_mtime for path in results.glob("trials/*.parquet"))]
-    inside = mean(row["seconds"] for row in read_rows(str(results), "trials", columns=["seconds"])[0].to_pylist())
+    files = sorted(results.glob("trials/*.parquet"), key=lambda path: path.stat().st_mtime)
+    rows = {row["trial_id"]: row for row in read_rows(str(results), "trials")[0].to_pylist()}
+    ends, inside = [started, *(path.stat().st_mtime for path in files)], mean(row["seconds"] for row in rows.values())
     print(f"{MANY} trials, {inside:.2f} s of training and testing in each, two at once:", flush=True)
-    for part in range(10):
-        each = (ends[(part + 1) * step] - ends[part * step]) / step
-        own = (busy[part + 1] - busy[part]) / step
+    for part, last in enumerate(range(step, MANY + 1, step)):
+        each, own = (ends[last] - ends[last - step]) / step, (busy[part + 1] - busy[part]) / step
+        peak = max(rows[path.stem]["peak_memory"] for path in files[last - step : last]) / 1e6
         print(
-            f"  trials to {(part + 1) * step}: {each:.2f} s a trial, overhead {2 * each - inside:.2f} s on each core; "
-            f"driver {own:.3f} CPU seconds a trial, {memory[part]:.0f} MB",
+            f"  trials to {last}: {each:.2f} s a trial, overhead {2 * each - inside:.2f} s on each core; driver "
+            f"{own:.3f} CPU seconds a trial and {memory[part]:.0f} MB, processes of trials at most {peak:.0f} MB",
             flush=True,
         )
 
