@@ -148,14 +148,15 @@ def many_trials(folder: Path, storage: Path) -> None:
     ray.shutdown()
     files = sorted(results.glob("trials/*.parquet"), key=lambda path: path.stat().st_mtime)
     rows = {row["trial_id"]: row for row in read_rows(str(results), "trials")[0].to_pylist()}
-    ends, inside = [started, *(path.stat().st_mtime for path in files)], mean(row["seconds"] for row in rows.values())
-    print(f"{MANY} trials, {inside:.2f} s of training and testing in each, two at once:", flush=True)
+    ends = [started, *(path.stat().st_mtime for path in files)]
+    print(f"{MANY} trials, two at once:", flush=True)
     for part, last in enumerate(range(step, MANY + 1, step)):
-        each, own = (ends[last] - ends[last - step]) / step, (busy[part + 1] - busy[part]) / step
-        peak = max(rows[path.stem]["peak_memory"] for path in files[last - step : last]) / 1e6
+        own = [rows[path.stem] for path in files[last - step : last]]
+        inside, peak = mean(row["seconds"] for row in own), max(row["peak_memory"] for row in own) / 1e6
+        each, cpu = (ends[last] - ends[last - step]) / step, (busy[part + 1] - busy[part]) / step
         print(
-            f"  trials to {last}: {each:.2f} s a trial, overhead {2 * each - inside:.2f} s on each core; driver "
-            f"{own:.3f} CPU seconds a trial and {memory[part]:.0f} MB, processes of trials at most {peak:.0f} MB",
+            f"  to trial {last}: {inside:.2f} s of training and testing in each and {2 * each - inside:.2f} s beside; "
+            f"driver {cpu:.3f} CPU seconds a trial and {memory[part]:.0f} MB, their processes at most {peak:.0f} MB",
             flush=True,
         )
 
