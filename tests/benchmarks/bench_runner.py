@@ -146,15 +146,17 @@ def many_trials(folder: Path, storage: Path) -> None:
         seconds_on_tune(specs, results, storage)
         sample()
     ray.shutdown()
-    ends = [started, *sorted(path.stat().st_mtime for path in results.glob("trials/*.parquet"))]
-    inside = mean(row["seconds"] for row in read_rows(str(results), "trials", columns=["seconds"])[0].to_pylist())
-    print(f"{MANY} trials, {inside:.2f} s of training and testing in each, two at once:", flush=True)
-    for part in range(10):
-        each = (ends[(part + 1) * step] - ends[part * step]) / step
-        own = (busy[part + 1] - busy[part]) / step
+    files = sorted(results.glob("trials/*.parquet"), key=lambda path: path.stat().st_mtime)
+    rows = {row["trial_id"]: row for row in read_rows(str(results), "trials")[0].to_pylist()}
+    ends = [started, *(path.stat().st_mtime for path in files)]
+    print(f"{MANY} trials, two at once:", flush=True)
+    for part, last in enumerate(range(step, MANY + 1, step)):
+        own = [rows[path.stem] for path in files[last - step : last]]
+        inside, peak = mean(row["seconds"] for row in own), max(row["peak_memory"] for row in own) / 1e6
+        each, cpu = (ends[last] - ends[last - step]) / step, (busy[part + 1] - busy[part]) / step
         print(
-            f"  trials to {(part + 1) * step}: {each:.2f} s a trial, overhead {2 * each - inside:.2f} s on each core; "
-            f"driver {own:.3f} CPU seconds a trial, {memory[part]:.0f} MB",
+            f"  to trial {last}: {inside:.2f} s of training and testing in each and {2 * each - inside:.2f} s beside; "
+            f"driver {cpu:.3f} CPU seconds a trial and {memory[part]:.0f} MB, their processes at most {peak:.0f} MB",
             flush=True,
         )
 

@@ -20,6 +20,8 @@ class Place:
 
     command: tuple[str, ...] = ()
     options: tuple[str, ...] = ()
+    stay: tuple[str, ...] = ()
+    """Titles of processes that outlive a run."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.data = folder, folder / "data"
@@ -99,6 +101,11 @@ class TwoHosts(Place):
 
     command = (str(SLURM_HOSTS), "on", "A")
     options = ("--address", f"{HEAD}:6379")
+    stay = (
+        "ray::_StatsActor",
+        "ray::_AutoscalingCoordinatorActor",
+        "ray::ActorLocationTracker",
+    )  # Data's, for all users
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)

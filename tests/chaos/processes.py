@@ -84,11 +84,12 @@ def orphans_reaped(own: set[int]) -> Iterator[None]:
         thread.join()
 
 
-def wait_until_gone(known: set[int], limit_s: float) -> list[Process]:
-    """Wait for the processes below this one, but known ones, to end; return those that do not."""
+def wait_until_gone(known: set[int], limit_s: float, stay: tuple[str, ...] = ()) -> list[Process]:
+    """Wait for the processes below this one to end, but known ones and those that `stay`; return the others."""
     deadline = time.monotonic() + limit_s
     while True:
-        left = [process for process in descendants() if process.pid not in known]
+        new = (process for process in descendants() if process.pid not in known)
+        left = [process for process in new if not process.name.startswith(stay)]
         if not left or time.monotonic() > deadline:
             return left
         time.sleep(0.5)
