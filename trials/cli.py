@@ -88,9 +88,12 @@ def _run(trials: Trials, cluster: Cluster, show: "Callable[[str, str], Table]") 
     console = Console(file=sys.stdout)
     names = dict(zip((spec.trial_id for spec in specs), trial_names([spec.flat() for spec in specs]), strict=True))
     command = without_credentials(shlex.join(["gd-ray", *sys.argv[1:]]))
+    connected = "ray" in sys.modules and sys.modules["ray"].is_initialized()
     # Ray prints tracebacks and logs of its servers; what concerns a trial is in its log.
     with interruptible(), open(os.devnull, "w") as nowhere, redirect_stdout(nowhere):
         failures = run_experiment(name, specs, trials.results, cluster, console, command)
+        if "ray" in sys.modules and not connected:  # until then it prints what servers of the cluster have to say
+            sys.modules["ray"].shutdown()
     for failure in failures:
         text = f"Failed: {names[failure.spec.trial_id]}: {failure.error} (log: {failure.log})"
         console.print(text, markup=False, soft_wrap=True)
