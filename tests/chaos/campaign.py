@@ -108,7 +108,7 @@ def disturb(run: Run, seed: int, folder: Path, revision: str) -> Outcome | None:
         attempts = [Attempt(place, 1)]
         hit = inject(run, attempts[0].process, place) if attempts[0].wait(moment) is None else None
         while (code := attempts[-1].wait(HANGS_AFTER_S)) and len(attempts) < ATTEMPTS:
-            place.prepare()
+            known |= place.prepare()
             attempts.append(Attempt(place, len(attempts) + 1))
         seconds = time.monotonic() - started
         left = wait_until_gone(known, GONE_WITHIN_S, place.stay)

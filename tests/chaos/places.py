@@ -9,6 +9,8 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+from tests.chaos.processes import descendants
+
 SLURM_HOSTS = Path(__file__).parents[1] / "cluster" / "slurm-hosts"
 HEAD = "10.77.0.2"
 OWN: set[int] = set()
@@ -34,8 +36,9 @@ class Place:
         self.environment = {**kept, "PATH": path, "TMPDIR": str(self.tmp), "RAY_TMPDIR": str(self.ray)}
         self.environment |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0"}  # its usual 15 starves them
 
-    def prepare(self) -> None:
-        """Make it ready for the next attempt."""
+    def prepare(self) -> set[int]:
+        """Make it ready for the next attempt; return the processes that this started."""
+        return set()
 
     def close(self) -> None:
         shutil.rmtree(self.ray, ignore_errors=True)
@@ -117,8 +120,9 @@ class TwoHosts(Place):
         self.rays: dict[str, subprocess.Popen[bytes]] = {}
         self.prepare()
 
-    def prepare(self) -> None:
+    def prepare(self) -> set[int]:
         """Start hosts that are down, and Ray on each that has none; a new head needs a new Ray on the other host."""
+        before = descendants()
         if not self._has_ray("A"):
             for host in self.rays:
                 with suppress(subprocess.CalledProcessError):  # down already
@@ -129,6 +133,7 @@ class TwoHosts(Place):
             self._start_ray("A", "--head", f"--node-ip-address={HEAD}", "--port=6379", "--include-dashboard=false")
         if not self._has_ray("B"):
             self._start_ray("B", f"--address={HEAD}:6379", "--node-ip-address=10.77.0.3")
+        return {process.pid for process in descendants()} - {process.pid for process in before}
 
     def _hosts(self, *words: str) -> None:
         subprocess.run([SLURM_HOSTS, *words], env=self.environment, check=True, timeout=120, capture_output=True)
