@@ -293,12 +293,7 @@ def _checked(arguments: list[str]) -> list[str]:
     return arguments
 
 
-def main() -> None:
-    """Class-incremental learning with unlabeled data in the wild (ICCV 2019), as seeded trials."""
-    arguments = sys.argv[1:]
-    if not arguments:
-        print(_START)
-        return
+def _run_command(arguments: list[str]) -> None:
     try:
         checked = _checked(arguments)
         if arguments[0] == "prepare":
@@ -310,10 +305,22 @@ def main() -> None:
             prog="gd-ray",
             description="Reproduce and extend 'Overcoming Catastrophic Forgetting with Unlabeled Data in the Wild'.",
         )
+    finally:
+        sys.stdout.flush()  # argparse ignores a reader that has left, and Python would complain at its exit
+
+
+def main() -> None:
+    """Class-incremental learning with unlabeled data in the wild (ICCV 2019), as seeded trials."""
+    arguments = sys.argv[1:]
+    if not arguments:
+        print(_START)
+        return
+    try:
+        _run_command(arguments)
     except UserError as error:
         print(f"gd-ray: {error}", file=sys.stderr)
         sys.exit(2)
-    except BrokenPipeError:  # who reads, such as head, has left; what is still buffered has to go somewhere
+    except BrokenPipeError:  # the reader, such as head, has left; what is still buffered has to go somewhere
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except KeyboardInterrupt:
