@@ -66,7 +66,7 @@ def start_ray(address: str | None = None, **options: Any) -> None:
         if address != "local":
             _check_versions(address, str(error))
             raise
-        reason = str(error).partition(". ")[0].rstrip(".")  # Ray goes on for a paragraph
+        reason = str(error).partition(". ")[0].rstrip(".")  # the rest is a paragraph of advice
         raise UserError(
             f"Ray did not start on this machine ({reason}); run the same command when it is less busy, or see Ray's "
             f"logs, usually in /tmp/ray/session_latest/logs."
@@ -150,7 +150,7 @@ def _try_to_connect(address: str, **environment: str) -> int:
 
 
 def _check_versions(address: str | None, error: str) -> None:
-    """Refuse a cluster of another Ray or Python, which Ray tells in several lines."""
+    """Refuse a cluster of another Ray or Python in one sentence; the message of Ray has several lines."""
     versions = re.findall(r"^\s*(Ray|Python): (\S+)$", error, re.MULTILINE)
     if "Version mismatch" in error and len(versions) == 4:
         theirs, ours = (" and ".join(map(" ".join, pair)) for pair in (versions[:2], versions[2:]))

@@ -136,7 +136,7 @@ def _move(x: Tensor, kind: Tensor, v: Tensor) -> Tensor:
 
 
 def cut_out(x: Tensor, row: Tensor, column: Tensor) -> Tensor:
-    """Fill a square of half the side with grey; its middle lies anywhere in the image."""
+    """Fill a square of half the side with grey; its middle is anywhere in the image."""
     side = x.shape[1]
     pixels = torch.arange(side, device=x.device)
     in_rows, in_columns = (

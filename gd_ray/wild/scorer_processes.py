@@ -28,7 +28,7 @@ class ScorerProcesses:
         return [pid for pid in known if is_dead(Progress(host=this_host(), pid=pid))]
 
     def explain(self, dead: list[int]) -> str:
-        """Return in one line how many died, where, and of what, as far as a process can tell that."""
+        """Return in one line how many died, where, and of what, as far as a process can know that."""
         faults = (_fault(self.folder.joinpath(str(pid)).read_text()) for pid in dead)
         unknown = "they exited without an error or a fatal signal, by a call of exit or killed for want of memory"
         reason = next(filter(None, faults), unknown)

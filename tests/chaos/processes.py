@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from threading import Event, Thread
+
+from trials.claim import repeated
 
 _PR_SET_CHILD_SUBREAPER = 36
 _TITLES = {"trial": "ray::ImplicitFunc", "scorer": "Scorer", "raylet": "/raylet/raylet", "gcs": "/gcs/gcs_server"}
@@ -65,23 +66,16 @@ def _processes() -> Iterator[Process]:
 @contextmanager
 def orphans_reaped(own: set[int]) -> Iterator[None]:
     """Take the exit codes of adopted processes, as init does; not those of `own` children, whose starter does."""
-    ended = Event()
 
     def reap() -> None:
-        while not ended.wait(0.5):
-            for process in _processes():
-                adopted = process.parent == os.getpid() and process.session != os.getsid(0) and process.pid not in own
-                if adopted and process.state == "Z":
-                    with suppress(ChildProcessError):
-                        os.waitpid(process.pid, os.WNOHANG)
+        for process in _processes():
+            adopted = process.parent == os.getpid() and process.session != os.getsid(0) and process.pid not in own
+            if adopted and process.state == "Z":
+                with suppress(ChildProcessError):
+                    os.waitpid(process.pid, os.WNOHANG)
 
-    thread = Thread(target=reap, daemon=True)
-    thread.start()
-    try:
+    with repeated(reap, 0.5):
         yield
-    finally:
-        ended.set()
-        thread.join()
 
 
 def wait_until_gone(known: set[int], limit_s: float, stay: tuple[str, ...] = ()) -> list[Process]:
