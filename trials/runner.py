@@ -41,7 +41,7 @@ from trials.interruption import RayDiedError, explained_memory, limited_start, w
 from trials.preflight import check_clocks, check_devices, check_jobs
 from trials.registry import DataLocations, Sizes
 from trials.resources import Cluster, TrialResources, parse_folders, resolve_resources
-from trials.tune_state import host_mark, remove_abandoned_state, remove_tune_state, tune_folder
+from trials.tune_state import process_mark, remove_abandoned_state, remove_tune_state, tune_folder
 from trials.worker import Job, run_job, saved_files
 
 if TYPE_CHECKING:
@@ -153,7 +153,7 @@ def _tune(
     from trials.queue import JobQueue, entries_of
 
     entries = entries_of(jobs)
-    name = f"trials-{time.strftime('%Y%m%d-%H%M%S')}-{host_mark()}-{os.getpid()}"
+    name = f"trials-{time.strftime('%Y%m%d-%H%M%S')}-{process_mark()}"
     results, storage = jobs[0].results, jobs[0].storage
     logs = {entry.name: join(storage, f"tune/{name}/{entry.name}/error.txt") for entry in entries}
     failures: list[TrialFailure] = []

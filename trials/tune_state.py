@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from gd_ray.heartbeat import Progress, is_dead, this_host
+from gd_ray.heartbeat import Progress, is_dead, process_start, this_host
 from gd_ray.storage import is_remote
 
 
@@ -18,31 +18,35 @@ def tune_folder(storage: str) -> Iterator[Path]:
     if not is_remote(storage):
         yield Path(storage, "tune")
         return
-    with tempfile.TemporaryDirectory(prefix=f"{_prefix()}{os.getpid()}-", ignore_cleanup_errors=True) as folder:
+    prefix = f"gd-ray-tune-{process_mark()}-"
+    with tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True) as folder:
         yield Path(folder)
 
 
-def _prefix() -> str:
-    return f"gd-ray-tune-{host_mark()}-"
+def process_mark() -> str:
+    """Return what names this process among all of all machines: its machine, its pid, and when it started."""
+    return f"{_host_mark()}-{os.getpid()}-{process_start(os.getpid())}"
 
 
-def host_mark() -> str:
+def _host_mark() -> str:
     return hashlib.sha256(this_host().encode()).hexdigest()[:8]
 
 
 def remove_abandoned_state(storage: str) -> None:
     """Delete what runs of this machine left whose processes were killed."""
     if not is_remote(storage):
-        for path in Path(storage, "tune").glob(f"*-{host_mark()}-*"):
-            if _has_ended(path.name.rpartition("-")[2]):
+        for path in Path(storage, "tune").glob(f"*-{_host_mark()}-*-*"):
+            if _has_ended(path.name):
                 remove_tune_state(path)
-    for path in Path(tempfile.gettempdir()).glob(f"{_prefix()}*"):
-        if _has_ended(path.name.removeprefix(_prefix()).partition("-")[0]):
+    for path in Path(tempfile.gettempdir()).glob(f"gd-ray-tune-{_host_mark()}-*-*"):
+        if _has_ended(path.name):
             shutil.rmtree(path, ignore_errors=True)
 
 
-def _has_ended(pid: str) -> bool:
-    return is_dead(Progress(host=this_host(), pid=int(pid)))
+def _has_ended(name: str) -> bool:
+    """Return whether the process whose mark is in a name has ended."""
+    pid, started, *_ = name.partition(f"-{_host_mark()}-")[2].split("-")
+    return is_dead(Progress(host=this_host(), pid=int(pid), started=int(started)))
 
 
 def remove_tune_state(folder: Path) -> None:

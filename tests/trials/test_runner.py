@@ -2,6 +2,7 @@
 
 import io
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -23,6 +24,7 @@ from gd_ray.rows import stages_table
 from gd_ray.storage import write_atomic
 from gd_ray.store import pack, read_rows, trial_states, write_trial
 from gd_ray.trial import run_trial
+from gd_ray.wild.ray_scoring import ScorerPool
 from tests.helpers.placement import total, watched
 from trials.experiments import small_spec
 from trials.preflight import check_jobs
@@ -30,7 +32,7 @@ from trials.queue import entries_of
 from trials.registry import DataLocations
 from trials.resources import Cluster
 from trials.runner import run_experiment
-from trials.tune_state import host_mark, remove_abandoned_state, tune_folder
+from trials.tune_state import process_mark, remove_abandoned_state, tune_folder
 from trials.worker import Job
 
 ROOT = Path(__file__).parents[2]
@@ -163,22 +165,24 @@ def test_models_are_kept_as_asked_also_first_ones_that_trials_share(finished_run
 
 
 def test_state_of_tune_that_a_killed_run_left_is_removed_and_no_other(tmp_path, monkeypatch):
+    mark, tune = process_mark(), tmp_path / "tune"
+    host, pid, started = mark.split("-")
     ended = subprocess.Popen(["true"])
     ended.wait()
-    mark, tune = host_mark(), tmp_path / "tune"
-    names = [f"trials-1-{mark}-{ended.pid}", f"trials-1-{mark}-{os.getpid()}", f"trials-1-0-{ended.pid}"]
-    for name in names:
+    left = [f"trials-1-{host}-{ended.pid}-{started}", f"trials-1-{host}-{pid}-{int(started) - 1}"]  # its pid again
+    others = [f"trials-1-{mark}", f"trials-1-0-{ended.pid}-{started}"]
+    for name in left + others:
         (tune / name / "a").mkdir(parents=True)
         (tune / name / "tuner.pkl").touch()
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     with tune_folder("s3://bucket/storage") as folder:
-        other = folder.with_name(folder.name.replace(str(os.getpid()), str(ended.pid)))
+        other = folder.with_name(folder.name.replace(mark, f"{host}-{ended.pid}-{started}"))
         shutil.copytree(tune, other)
         remove_abandoned_state(str(tmp_path))
         assert folder.exists()
         assert not other.exists()
     assert not folder.exists()
-    assert sorted(path.name for path in tune.iterdir()) == sorted(names[1:])
+    assert sorted(path.name for path in tune.iterdir()) == sorted(others)
 
 
 def test_what_a_user_should_know_is_said_once(tmp_path):
@@ -428,6 +432,17 @@ class Unsteady(Aligning):
 
 
 register_method(Method(name="wa-unsteady", title="Unsteady", learner="unsteady"))
+
+
+def _exit(outputs):
+    with Path(FOLDER, "exits").open("a") as file:
+        print(os.getpid(), file=file)
+    os._exit(3)
+
+
+RANKINGS["exit"] = Ranking(_exit, "margin")
+sampling = {"external": True, "previous_sampling": "exit", "ood_sampling": "random"}
+register_method(Method(name="wa-exit", title="Dying scorers", learner="aligning", **sampling))
 """
 PLUGIN = Path(__file__).parents[1] / "helpers" / "plugin_example.py"
 
@@ -459,10 +474,10 @@ def test_a_plugin_runs_in_every_process_of_a_run(tmp_path):
     assert set(samples["score_kind"]) == {"margin"}
     assert "2 of them finished already" in start().stdout
 
-    imports = "from pathlib import Path\nfrom gd_ray.errors import UserError"
+    imports = "import os\nfrom pathlib import Path\nfrom gd_ray.errors import UserError"
     (tmp_path / "mine.py").write_text(f"{text}\n{imports}\nFOLDER = {str(tmp_path)!r}\n{FAILING}")
-    fields = ["seed=2", "task_size=1", "method=wa-margin,wa-oom,wa-mistake,wa-unsteady"]
-    changed = start(*(word for field in fields for word in ("--set", field)), "--retries", "1")
+    fields = ["seed=2", "task_size=1", "method=wa-margin,wa-oom,wa-mistake,wa-unsteady,wa-exit"]
+    changed = start(*(word for field in fields for word in ("--set", field)), "--retries", "1", "--scorers", "1")
     assert changed.returncode == 1, changed.stderr
     assert sorted((tmp_path / "attempts").read_text().split()) == [
         "wa-mistake",
@@ -473,7 +488,12 @@ def test_a_plugin_runs_in_every_process_of_a_run(tmp_path):
     assert "GPU ran out of memory for batches of 8 images in a trial with 0 of it; raise --gpus" in changed.stdout
     assert "Failed: Unsteady" not in changed.stdout  # more failures than retries, but one a stage
     assert len(list(tmp_path.glob("failed-*"))) == 3
-    assert "2 trials are not finished" in changed.stdout
+    exits = (tmp_path / "exits").read_text().split()
+    assert len(exits) == 2 * (ScorerPool().restarts + 1)  # of the first attempt, and of the retry
+    said = " ".join(changed.stdout.split())
+    assert re.search(rf"Dying scorers.*: 4 scorers of the stream died on .* \(processes {', '.join(exits[4:])}\)", said)
+    assert "they exited without an error or a fatal signal" in said
+    assert "3 trials are not finished" in changed.stdout
     assert "Note: results" in changed.stdout
     assert "have trials of method 'wa-margin' made with plugin" in changed.stdout
     for content, says in (
