@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import pandas as pd
@@ -40,8 +41,11 @@ class Grid:
     def is_heading(self, row: tuple[Cell, ...]) -> bool:
         return len(row) == 1 and len(self.header) > 1
 
-    def holds_text(self, column: int) -> bool:
-        return all(row[column].value is None for row in self.rows if not self.is_heading(row))
+    @cached_property
+    def text_columns(self) -> frozenset[int]:
+        """Columns that have no number."""
+        columns = zip(*(row for row in self.rows if not self.is_heading(row)), strict=True)
+        return frozenset(k for k, cells in enumerate(columns) if all(cell.value is None for cell in cells))
 
 
 def grids(table: Table) -> list[Grid]:

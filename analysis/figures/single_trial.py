@@ -10,7 +10,7 @@ from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from analysis.aggregate import at_main_size, ordered, place, uses_external
-from analysis.curves import accuracy_matrix
+from analysis.curves import matrices
 from analysis.figures import style
 from analysis.figures.style import ReportFigure, label_of, plain
 from analysis.published import dataset_title
@@ -45,15 +45,13 @@ def accuracy_heat_maps(results: Results, trials: pd.DataFrame, dataset: str) -> 
     """Draw the mean accuracy after each stage on each task."""
     rows = style.shown_trials(trials)
     stages = results.stages[results.stages["trial_id"].isin(rows["trial_id"])]
-    by_trial = dict(list(stages.groupby("trial_id", observed=True)))
-    rows = rows[rows["trial_id"].isin(list(by_trial))]  # stages that cannot be read are left out
+    rows = rows[rows["trial_id"].isin(stages["trial_id"])]  # stages that cannot be read are left out
     methods = ordered(rows["method"])
     if not methods:
         return None
-    means = []
-    for method in methods:
-        ids = rows.loc[rows["method"] == method, "trial_id"]
-        means.append((label_of(rows, method), np.mean([accuracy_matrix(by_trial[trial]) for trial in ids], axis=0)))
+    ids, accuracy = matrices(stages, "hits")
+    of_method = {method: ids.isin(rows.loc[rows["method"] == method, "trial_id"]) for method in methods}
+    means = [(label_of(rows, method), accuracy[own].mean(axis=0)) for method, own in of_method.items()]
     figure = _heat_maps(means, "task", "after stage", "accuracy (%)")
     for axes, (_, matrix) in zip(figure.axes, means, strict=False):  # the last axes are the scale
         for s, r in np.argwhere(np.isfinite(matrix)).tolist() if len(matrix) <= 10 else ():
