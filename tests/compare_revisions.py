@@ -19,9 +19,7 @@ SPEC = {
     "stream": "glyphs",
     "num_classes": 6,
     "task_size": 2,
-    "train_per_class": 8,
     "test_per_class": 4,
-    "window": 60,
     "batch_size": 8,
     "epoch_factor": 0.01,
 }
@@ -45,13 +43,15 @@ def run(out: str, methods: list[str]) -> None:
     torch.set_num_threads(1)
     names = {field.name for field in fields(TrialSpec)}
     network = {"network": "wrn-10-1"} if "network" in names else {"depth": 10, "width": 1}
-    data, stream = load_glyphs(8, 4), MemoryStream(wild_glyphs(200), block=64)
+    stream = MemoryStream(wild_glyphs(200), block=64)
     results = {}
     for method in filter(METHODS.__contains__, methods):
         for convention in ("paper", "released"):
             kept = []
-            coreset = 16 if method.startswith("bic") else 7  # an uneven one, but BiC holds some of each class out
-            spec = TrialSpec(method=method, convention=convention, coreset_size=coreset, **SPEC, **network)
+            # A coreset with uneven quotas; but BiC holds a tenth of each class out of it.
+            per_class, coreset, window = (12, 44, 80) if method.startswith("bic") else (8, 7, 60)
+            sizes = {"train_per_class": per_class, "coreset_size": coreset, "window": window, **SPEC, **network}
+            spec, data = TrialSpec(method=method, convention=convention, **sizes), load_glyphs(per_class, 4)
             result = run_trial(spec, data, stream, on_stage=lambda _, checkpoint, kept=kept: kept.append(checkpoint))
             weights = {name.removeprefix("backbone."): value.numpy() for name, value in kept[-1].weights.items()}
             results[method, convention] = {

@@ -65,8 +65,16 @@ def run(trials: tyro.conf.OmitArgPrefixes[Trials], cluster: tyro.conf.OmitArgPre
         gd-ray run table1 --where method=gd+ext --where task_size=10 --set ood_ratio=0.5,0.6
         gd-ray run grid.yaml --plugin my_methods.py
 
-    For Slurm, Kubernetes and machines behind ssh, 'gd-ray list' ends with the folder of templates; the first lines of
-    each explain its use. In a Slurm job, a run takes the CPUs and GPUs of its task.
+    On clusters, with the templates in the folder that 'gd-ray list' names last; the first lines of each have more:
+
+        sbatch --array=0-7 --gpus-per-task=1 slurm-array.sbatch table1    (Slurm: runs that share the trials)
+        sbatch --nodes=4 --gpus-per-node=8 slurm-ray.sbatch table1        (Slurm: one Ray over whole nodes)
+        kubectl create -f rayjob.yaml                                     (Kubernetes with KubeRay)
+        ray up ray-up.yaml                                                (machines behind ssh)
+        gd-ray run table1 --results s3://bucket/results --storage s3://bucket/storage
+
+    In a Slurm job, a run takes the CPUs and GPUs of its task. Whoever reaches a Ray without a token runs any code in
+    your name: the templates make one.
     """
     from analysis.summary import accuracy_table
 

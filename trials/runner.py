@@ -201,6 +201,8 @@ def _run_queue(
     # Bytes, so that an actor can load the plugins before it unpickles what may need them.
     plugins, pickled = loaded_plugins(), {name: pickle.dumps(entry.job) for name, entry in queue.entries.items()}
     variables, ranks = switches(), queue.ranks()
+    # For as long as a run lasts, the driver's memory has Tune's statistics of every number that a trial reported.
+    reported = _scalars if cluster.tensorboard else _stage_number
 
     def resources_of(config: dict[str, Any]) -> TrialResources:
         return resources[0 if config["first_stage"] else 1]
@@ -229,7 +231,7 @@ def _run_queue(
         how = {"first_stage_only": config["first_stage"], "wait_s": config["wait_s"]}
         threads = resources_of(config).threads
         try:
-            ended = run_job(job, threads, pool_of(config), lambda stage: tune.report(_scalars(stage)), **how)
+            ended = run_job(job, threads, pool_of(config), lambda stage: tune.report(reported(stage)), **how)
         except Exception as error:
             text = explain(error, gpus=share_of(config), batch=f"batches of {job.spec.batch_size} images in a trial")
             if not is_users(innermost(error)):
@@ -270,11 +272,15 @@ def _run_queue(
         remove_tune_state(folder)
 
 
+def _stage_number(stage: StageResult) -> dict[str, float]:
+    return {"stage": stage.stage}
+
+
 def _scalars(stage: StageResult) -> dict[str, float]:
     """Return what TensorBoard shows of a stage."""
     seconds, images = sum(stage.seconds.values()), sum(stage.images.values())
     return {
-        "stage": stage.stage,
+        **_stage_number(stage),
         "accuracy": sum(stage.hits) / sum(stage.totals),
         "accuracy_of_current_task": stage.hits[-1] / stage.totals[-1],
         "accuracy_of_first_task": stage.hits[0] / stage.totals[0],
