@@ -197,3 +197,9 @@ def claims_grid(
 def difference(values: Paired) -> tuple[str, str]:
     """Return the difference and its interval as text."""
     return number(values.difference.estimate, "+.1f"), interval(values.difference.low, values.difference.high)
+
+
+def difference_text(values: Paired) -> str:
+    """Return the difference and, in brackets, its interval, which a single seed does not have."""
+    text, between = difference(values)
+    return f"{text} ({between})" if between else text

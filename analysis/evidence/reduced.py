@@ -14,7 +14,7 @@ from analysis.evidence.claims import (
     Sections,
     claims_grid,
     compare,
-    difference,
+    difference_text,
     results_grid,
     with_values,
 )
@@ -98,7 +98,7 @@ def headline_grid(trials: pd.DataFrame) -> Grid:
             continue
         above = compare(Claim("", row, worse, ACC), trials) if worse else None
         cells = [mean_sd(cell["mean"], cell["sd"]) for cell in summary.values()]
-        gain = "{} ({})".format(*difference(above)) if above and above.n > 1 else ""
+        gain = difference_text(above) if above else ""
         rows.append(tuple(map(Cell, (row.title, *cells, str(len(summary["acc"]["values"])), gain))))
     header = ("", "ACC ↑", "FGT ↓", "n", "ACC above the next row (95% interval)")
     return Grid("ACC and FGT in %, mean ± standard deviation over n seeds", header, tuple(rows))
