@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from analysis.evidence import reduced
+from analysis.evidence import reduced, reduced_more
 from analysis.evidence.claims import Sections
 from analysis.figures.style import ReportFigure, render
 from analysis.results import Results, load
@@ -39,7 +39,15 @@ REDUCED = Evidence(
     reduced.figures,
     reduced.parts,
 )
-PUBLISHED = (REDUCED,)
+MORE = Evidence(
+    "analysis/evidence/more",
+    "<!-- begin: written by 'make evidence' from analysis/evidence/more -->",
+    reduced_more.SECTIONS,
+    reduced_more.figures,
+    reduced_more.parts,
+)
+"""In a folder of its own: trials that both experiments have were computed on two kinds of CPU, under one id."""
+PUBLISHED = (REDUCED, MORE)
 
 
 def clock_hours(results: Results) -> float:
@@ -65,7 +73,9 @@ def generated_parts(evidence: Evidence, results: Results, shown: list[ReportFigu
     """Return the generated part of each file, with its marks."""
     images = [f"![{figure.title}]({evidence.folder}/{figure.name}.svg)" for figure in shown]
     parts = evidence.parts(results, intro(results, evidence.sections), images)
-    return {file: "\n\n".join((evidence.begin, *map(str.strip, texts), END)) for file, texts in parts.items()}
+    return {
+        file: "\n\n".join(filter(None, (evidence.begin, *map(str.strip, texts), END))) for file, texts in parts.items()
+    }
 
 
 def replace_part(file: str, text: str, begin: str, new: str) -> str:

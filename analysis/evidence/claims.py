@@ -56,8 +56,8 @@ class Row:
 
     def of(self, trials: pd.DataFrame) -> pd.DataFrame:
         """Return the trials of this row, by seed."""
-        own = with_values(trials, {**MAIN, **self.changes, "method": self.method}).sort_values("seed")
-        return own[own["seed"].isin(self.seeds)]
+        own = trials[(trials["method"] == self.method) & trials["seed"].isin(self.seeds)]
+        return with_values(own, {**MAIN, **self.changes}).sort_values("seed")
 
     def summary(self, trials: pd.DataFrame, metrics: Iterable[Metric] = METRICS) -> dict[str, dict[Any, Any]]:
         """Return mean, spread and the value of each seed of every metric; empty without trials."""
@@ -114,10 +114,11 @@ def compared(claim: Claim, trials: pd.DataFrame) -> pd.DataFrame:
 
 def compare(claim: Claim, trials: pd.DataFrame) -> Paired | None:
     """Compare the two rows seed by seed; None without a seed."""
-    rows = compared(claim, trials)
-    return (
-        paired(rows["better"], rows["worse"], higher_is_better=not claim.metric.lower_is_better) if len(rows) else None
-    )
+    return _paired(claim, rows) if len(rows := compared(claim, trials)) else None
+
+
+def _paired(claim: Claim, rows: pd.DataFrame) -> Paired:
+    return paired(rows["better"], rows["worse"], higher_is_better=not claim.metric.lower_is_better)
 
 
 def cpu_note(claims: Iterable[Claim], trials: pd.DataFrame) -> str:
@@ -127,7 +128,9 @@ def cpu_note(claims: Iterable[Claim], trials: pd.DataFrame) -> str:
         rows = pairs(claim, trials)
         if seeds := rows.index[~rows["one_cpu"]].tolist():
             left_out[f"{claim.better.title} against {claim.worse.title} (seeds {', '.join(map(str, seeds))})"] = None
-    return f"Not compared, for the two trials ran on different kinds of CPU: {'; '.join(left_out)}." if left_out else ""
+    return (
+        f"Not compared, because their trials ran on different kinds of CPU: {'; '.join(left_out)}." if left_out else ""
+    )
 
 
 def verdict(claim: Claim, values: Paired) -> str:
@@ -175,12 +178,12 @@ def claims_grid(
     """
     more = more or {}
     rows: list[tuple[Cell, ...]] = []
-    known = [(claim, values) for claim in claims if (values := compare(claim, trials)) is not None]
+    known = [(claim, own) for claim in claims if len(own := compared(claim, trials))]
     for about, group in groupby(known, key=lambda pair: pair[0].about):
         rows.append((Cell(about),))
-        for claim, values in group:
+        for claim, own in group:
+            values = _paired(claim, own)
             result = verdict(claim, values)
-            own = compared(claim, trials)
             rows.append(
                 (
                     Cell(claim.title),

@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 
 import analysis
-from analysis.evidence import build, reduced
+from analysis.evidence import build, reduced, reduced_more
 from analysis.evidence.claims import ACC, FGT, MAIN, Claim, claims_grid, compare, results_grid
 from gd_ray.errors import UserError
+from gd_ray.store import finished
 from tests.helpers.made import write_made
 from trials.experiments import EXPERIMENTS, reduced_spec
 
@@ -34,11 +35,14 @@ def made(tmp_path_factory):
     return analysis.load(str(folder))
 
 
-def test_every_trial_of_the_experiment_has_its_row():
-    specs = EXPERIMENTS["reduced"].specs()
+@pytest.mark.parametrize(
+    ("experiment", "sections"), [("reduced", reduced.SECTIONS), ("reduced-more", reduced_more.SECTIONS)]
+)
+def test_every_trial_of_the_experiment_has_its_row(experiment, sections):
+    specs = EXPERIMENTS[experiment].specs()
     shown = [
         {**MAIN, **row.changes, "method": row.method, "seed": seed}
-        for _, rows in reduced.SECTIONS
+        for _, rows in sections
         for row in rows
         for seed in row.seeds
     ]
@@ -101,8 +105,12 @@ def published():
     return analysis.load(str(ROOT / build.REDUCED.folder))
 
 
-def test_the_files_have_what_the_published_parquet_holds(published):
-    for file, part in build.generated_parts(build.REDUCED, published, reduced.figures(published)).items():
+@pytest.mark.parametrize("evidence", build.PUBLISHED, ids=lambda evidence: evidence.folder)
+def test_the_files_have_what_the_published_parquet_holds(evidence):
+    if not finished(str(ROOT / evidence.folder)):
+        pytest.skip("not published yet")
+    results = analysis.load(str(ROOT / evidence.folder))
+    for file, part in build.generated_parts(evidence, results, evidence.figures(results)).items():
         assert part in (ROOT / file).read_text()
 
 
