@@ -54,16 +54,16 @@ def with_distances(results: Results, trials: pd.DataFrame) -> pd.DataFrame:
     """Add what a trial sampled for previous classes: images, the share that is near, and their mean distance.
 
     The columns `…_by_chance` have the same for images drawn at random from its stream for the same classes. All are NaN
-    where a trial samples for no class, or where the labels of its stream are not known.
+    where a trial samples for no class, or where the labels of its stream or the names of the classes are not known.
     """
     columns = ["near", "distance", "near_by_chance", "distance_by_chance"]
     files = [Path(results.address, name) for name in (IMAGES, DISTANCES)]
     ids = trials.loc[trials["stream_digest"].notna(), "trial_id"].astype(str).tolist()
     samples = results.rows("samples", ids, filters=[("class", ">=", 0)], columns=("position", "class"))
-    if samples.empty or not all(file.exists() for file in files):
+    names = dict(enumerate(results.class_names.get("cifar100", ())))
+    if samples.empty or not names or not all(file.exists() for file in files):
         return trials.assign(**dict.fromkeys(["sampled", *columns], np.nan))
     images, distances = map(pd.read_parquet, files)
-    names = dict(enumerate(results.class_names["cifar100"]))
     digests = dict(zip(trials["trial_id"].astype(str), trials["stream_digest"].astype(object), strict=True))
     keys = {"class": samples["class"].map(names), "stream_digest": samples["trial_id"].astype(str).map(digests)}
     rows = samples.astype({"trial_id": str}).assign(**keys)

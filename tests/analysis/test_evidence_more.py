@@ -304,6 +304,14 @@ def test_an_incomplete_folder_writes_what_it_has(tmp_path):
     assert "GD+ext" not in text
 
 
+def test_without_names_of_classes_nothing_is_known_of_what_is_sampled(tmp_path):
+    write_trials(tmp_path / "more", [reduced_spec("gd+ext", 0)], FORGOTTEN)
+    (tmp_path / "more/classes/cifar100.json").unlink()
+    trials = reduced_more.with_measures(analysis.load(str(tmp_path / "more")))
+    assert trials["near"].isna().all()
+    assert wordnet_labels.sampling_grid(reduced_more.SAMPLED_ROWS, trials).rows == ()
+
+
 def test_results_inside_a_folder_of_results_are_not_its_own(tmp_path):
     write_made(str(tmp_path), "reduced", reduced_spec("gd", 0), levels(6, 0))
     alone = analysis.load(str(tmp_path)).trials
