@@ -29,6 +29,8 @@ TITLES = {
     "nll": "NLL ↓",
     "auroc": "AUROC ↑",
     "fpr95": "FPR95 ↓",
+    "teacher_ece": "ECE of C ↓",
+    "teacher_auroc": "AUROC of C ↑",
     "memory": "memory, images",
 }
 """Columns of the table, and what summarizes a trial."""
@@ -43,8 +45,9 @@ NOTE = (
     "Forgetting by the best earlier accuracy and backward transfer are means over tasks. Intransigence is what a task "
     "just learned lacks to Oracle's accuracy on it, seed by seed. AUROC and FPR95 measure how well the head's "
     "confidence separates test images of classes seen from those of classes still to be learned, averaged over stages "
-    "2 to the last but one. Memory is the images kept and the model's room at four bytes a parameter, in uncompressed "
-    "images. A cell is empty where a seed lacks what it needs."
+    "2 to the last but one. ECE and AUROC of C are those of the teachers of stages 2 to the last, to which the classes "
+    "of all other tasks are unseen. Memory is the images kept and the model's room at four bytes a parameter, in "
+    "uncompressed images. A cell is empty where a seed lacks what it needs."
 )
 RECORDED_NOTE = (
     "Mean ± standard deviation over seeds, after each stage. Gamma is what WA multiplies the head's new rows by; bias "
@@ -61,7 +64,9 @@ def trial_measures(results: Results, trials: pd.DataFrame) -> pd.DataFrame:
         return trials.assign(**dict.fromkeys(TITLES, np.nan))
     stages = stages.sort_values(["trial_id", "stage", "task"]).astype({"trial_id": str})
     parts = [_of_equal_tasks(part, sizes) for sizes, part in by_task_sizes(stages)]
-    frame = pd.concat(parts).join(_calibration(results.rows("confidences", ids)))
+    later = [("stage", ">", 1)]
+    own, teachers = (results.rows(kind, ids, later) for kind in ("confidences", "teacher_confidences"))
+    frame = pd.concat(parts).join(calibration(own)).join(calibration(teachers).add_prefix("teacher_"))
     memory = stages.drop_duplicates("trial_id", keep="last").set_index("trial_id")
     frame["model"] = memory.get("recorded_model_in_images", np.nan)
     replayed = set(trials.loc[trials["method_replay_all"].fillna(False).astype(bool), "trial_id"].astype(str))
@@ -101,24 +106,24 @@ def histograms(rows: pd.DataFrame) -> tuple[NDArray[np.float64], NDArray[np.floa
     return counts, sums
 
 
-def _calibration(rows: pd.DataFrame) -> pd.DataFrame:
+def calibration(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return ECE, AUROC and FPR95 of each trial, averaged over the stages that have the images for it."""
     of_trials = {}
     if len(rows):
         for trial, part in rows.groupby("trial_id", observed=True):
             counts, sums = histograms(part)
-            right, wrong, unseen = np.moveaxis(counts[1:], 1, 0)
+            right, wrong, unseen = np.moveaxis(counts, 1, 0)
             seen = right + wrong
-            inner = range(len(seen) - 1)  # after the last stage there is no unseen class
             of_trials[str(trial)] = {
-                "ece": _mean(measures.calibration_error(right, wrong, sums[1:, :2].sum(axis=1))),
-                "auroc": _mean([float(measures.auroc(seen[s], unseen[s])) for s in inner]),
-                "fpr95": _mean([measures.fpr95(seen[s], unseen[s]) for s in inner]),
+                "ece": _mean(measures.calibration_error(right, wrong, sums[:, :2].sum(axis=1))),
+                "auroc": _mean(measures.auroc(seen, unseen)),  # after the last stage there is no unseen class
+                "fpr95": _mean(map(measures.fpr95, seen, unseen)),
             }
     return pd.DataFrame.from_dict(of_trials, orient="index", columns=["ece", "auroc", "fpr95"])
 
 
 def _mean(values: Iterable[float]) -> float:
-    known = list(values)
+    known = [value for value in values if np.isfinite(value)]
     return float(np.mean(known)) if known else np.nan
 
 

@@ -96,9 +96,14 @@ def own_methods(setting: Setting) -> Layout | None:
     if not own:
         return None
     known = tuple(m for m in LAYOUTS["C.1"].methods if m in present)
-    with_external = tuple((method, plain) for method in own if (plain := method.removesuffix("+ext")) != method)
-    pairs = (*((method, "baseline") for method in own), *with_external)
-    return Layout("own", "Methods beyond the paper", (("", known), ("Beyond the paper", tuple(own))), pairs)
+    return Layout("own", "Methods beyond the paper", (("", known), ("Beyond the paper", tuple(own))), own_pairs(own))
+
+
+def own_pairs(methods: Iterable[str]) -> tuple[tuple[str, str], ...]:
+    """Return what methods beyond the paper are compared with: Baseline, and themselves without external data."""
+    own = tuple(methods)
+    with_external = ((method, plain) for method in own if (plain := method.removesuffix("+ext")) != method)
+    return (*((method, "baseline") for method in own), *with_external)
 
 
 def metric_title(metric: str, convention: str) -> str:

@@ -108,12 +108,12 @@ def test_detection_without_unseen_classes_is_unknown():
 
 @pytest.fixture(scope="module")
 def trials(tiny_data):
-    """Three methods whose first task has three classes, with two sizes of the coreset for one of them."""
+    """Four methods whose first task has three classes, one of them with two sizes of the coreset, one with teachers."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("gd_ray.evaluation.BATCH", 16)
         changes = {"num_classes": 7, "first_task_size": 3}
         specs = [tiny_spec(method=method, **changes) for method in ("oracle", "baseline", "icarl")]
-        specs.append(replace(specs[1], coreset_size=14))
+        specs += [replace(specs[1], coreset_size=14), tiny_spec(method="dr", **changes)]
         return [run_trial(spec, tiny_data) for spec in specs]
 
 
@@ -127,12 +127,21 @@ def folder(trials, tmp_path_factory):
     return folder
 
 
+def calibration_of(rows):
+    """Return ECE and AUROC of the confidences of a stage."""
+    counts, sums = np.zeros((3, measures.BINS)), np.zeros((3, measures.BINS))
+    for outcome, place, number, total in rows:
+        counts[int(outcome), int(place)], sums[int(outcome), int(place)] = number, total
+    error = measures.calibration_error(counts[0], counts[1], sums[:2].sum(axis=0))
+    return error, measures.auroc(counts[0] + counts[1], counts[2])
+
+
 def test_the_measures_of_a_trial_are_those_of_its_counts(trials, folder):
     results = analysis.load(folder)
     oracle = trials[0].accuracy
     frames = [trial_measures(results, setting.trials) for setting in settings(results)]
     frame = pd.concat(frames).set_index("trial_id")
-    for result in trials[:3]:
+    for result in (*trials[:3], trials[4]):
         row, later = frame.loc[result.spec.trial_id], result.stages[1:]
         assert row["last"] == pytest.approx(sum(later[-1].hits) / 28)
         assert row["new"] == pytest.approx(later[-1].hits[-1] / 8)
@@ -140,17 +149,17 @@ def test_the_measures_of_a_trial_are_those_of_its_counts(trials, folder):
         for name in ("task_aware_hits", "top5_hits", "nll"):
             assert row[name] == pytest.approx(np.mean([sum(getattr(s, name)) / sum(s.totals) for s in later]))
         assert row["intransigence"] == pytest.approx(np.mean([(oracle - result.accuracy)[k, k] for k in (1, 2)]))
-        errors, second = [], None
-        for stage in later:
-            counts, sums = np.zeros((3, measures.BINS)), np.zeros((3, measures.BINS))
-            for outcome, place, number, total in stage.confidences:
-                counts[int(outcome), int(place)], sums[int(outcome), int(place)] = number, total
-            errors.append(measures.calibration_error(counts[0], counts[1], sums[:2].sum(axis=0)))
-            second = counts if second is None else second
+        errors, separations = zip(*(calibration_of(stage.confidences) for stage in later), strict=True)
         assert row["ece"] == pytest.approx(np.mean(errors))
-        assert row["auroc"] == pytest.approx(measures.auroc(second[0] + second[1], second[2]))
+        assert row["auroc"] == pytest.approx(separations[0])
+        assert np.isnan(separations[1])  # after the last stage there is no unseen class
+        if row["method"] == "dr":
+            errors, separations = zip(*(calibration_of(stage.teacher_confidences) for stage in later), strict=True)
+            assert row["teacher_ece"] == pytest.approx(np.mean(errors))
+            assert row["teacher_auroc"] == pytest.approx(np.mean(separations))
         kept = 7 * 8 if row["method"] == "oracle" else 7
         assert row["memory"] == pytest.approx(kept + 4 * later[-1].recorded["parameters"] / 3072)
+    assert frame["teacher_ece"].notna().tolist() == (frame["method"] == "dr").tolist()
     assert frame["head_hits"].notna().tolist() == (frame["method"] == "icarl").tolist()
     assert np.isnan(frame.loc[trials[3].spec.trial_id, "intransigence"])  # no Oracle with this coreset
 
@@ -166,7 +175,7 @@ def test_the_report_shows_them(trials, folder):
     (grid,) = parts[0]["grids"]
     assert grid.title == "Other conventions (Glyphs, task size 2 after a first of 3)"
     assert grid.header == ("method", *TITLES.values())
-    assert [row[0].text for row in grid.rows] == ["Oracle", "Baseline", "iCaRL"]
+    assert [row[0].text for row in grid.rows] == ["Oracle", "Baseline", "DR", "iCaRL"]
     (recorded,) = parts[1]["grids"]
     assert recorded.header == ("method", "value", "stage 1", "stage 2", "stage 3")
     norms = [stage.recorded["head norm new"] for stage in trials[1].stages]
@@ -178,7 +187,7 @@ def test_the_report_shows_them(trials, folder):
     assert memory.header == ("method", f"7 + {room}", f"14 + {room}")
     assert [cell.text for cell in memory.rows[1]] == ["Baseline", *(f"{100 * trials[k].acc:.1f}" for k in (1, 3))]
     (against_memory,) = by_memory(results, found)
-    (line, _) = against_memory.figure.axes[0].lines[:2]  # Oracle and iCaRL have one size only
+    (line, _) = against_memory.figure.axes[0].lines[:2]  # the others have one size only
     np.testing.assert_allclose(line.get_xdata().astype(float), [7 + room, 14 + room])
     assert list(line.get_ydata()) == pytest.approx([100 * trials[k].acc for k in (1, 3)])
     assert against_memory.name == "settings1-2-memory-glyphs"
@@ -186,7 +195,7 @@ def test_the_report_shows_them(trials, folder):
     figures = calibration_figures(results, found[0].trials, "glyphs")
     assert [figure.name for figure in figures] == ["reliability-glyphs", "confidence-glyphs"]
     panels = [axes for axes in figures[1].figure.axes if axes.get_visible()]
-    assert [axes.get_title() for axes in panels] == ["Oracle", "Baseline", "iCaRL"]
+    assert [axes.get_title() for axes in panels] == ["Oracle", "Baseline", "DR", "iCaRL"]
     seen, unseen = panels[1].lines
     rows = [stage.confidences for stage in trials[1].stages]
     means = [100 * r[r[:, 0] < 2, 3].sum() / r[r[:, 0] < 2, 2].sum() for r in rows]

@@ -68,12 +68,18 @@ def write_made(
     inputs: Fingerprints | None = None,
     storage: str = NO_STORAGE,
     command: str | None = None,
+    change: Callable[[StageResult], StageResult] = lambda stage: stage,
+    cpu: str | None = None,
 ) -> str:
-    """Write one trial and a selection of it; with `stages` it is not finished and has no row among the trials."""
-    done = tuple(made_stage(spec, stage, hits) for stage in range(1, (stages or spec.num_tasks) + 1))
+    """Write one trial and a selection of it; with `stages` it is not finished and has no row among the trials.
+
+    `change` is applied to each stage before it is written; `cpu` is the model of the CPU that the row names.
+    """
+    done = tuple(change(made_stage(spec, stage, hits)) for stage in range(1, (stages or spec.num_tasks) + 1))
     store.write_stages(results, spec, done)
     if stages is None:
-        store.write_trial(results, TrialResult(spec, done, inputs or Fingerprints()), device="cpu", threads=1)
+        result = TrialResult(spec, done, inputs or Fingerprints())
+        store.write_trial(results, result, device="cpu", threads=1, hardware={"cpu_model": cpu} if cpu else None)
     select(results, experiment, [spec], storage=storage, command=command)
     return spec.trial_id
 

@@ -1,0 +1,208 @@
+"""Rows of trials that differ by their seed only, claims that one is better than another, and both as grids.
+
+Trials of two kinds of CPU are never compared: their first models differ by rounding.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import Any, Literal
+
+import pandas as pd
+
+from analysis.aggregate import summarize
+from analysis.formats import Cell, Grid, interval, mean_sd, number
+from analysis.stats import Paired, paired
+from gd_ray.methods import METHODS
+
+Fields = Mapping[str, object]
+MAIN: Fields = {
+    "convention": "paper",
+    "epoch_factor": 0.075,
+    "batch_size": 32,
+    "fine_tune_factor": 1.0,
+    "ood_ratio": 0.7,
+    "stream": "tiny-imagenet",
+    "window": 47_700,
+}
+"""The settings of the main comparison; other rows change some of them."""
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A column of the trials with values in [0, 1], shown in percent."""
+
+    column: str
+    title: str
+    lower_is_better: bool = False
+
+
+ACC, FGT = METRICS = Metric("acc", "ACC"), Metric("fgt_paper", "FGT", lower_is_better=True)
+
+
+@dataclass(frozen=True)
+class Row:
+    """Trials of one method that differ by their seed only."""
+
+    method: str
+    changes: Fields = field(default_factory=dict)
+    """Fields that differ from the main comparison."""
+    label: str = ""
+    seeds: range = range(3)
+
+    @property
+    def title(self) -> str:
+        return METHODS[self.method].title + (f", {self.label}" if self.label else "")
+
+    def of(self, trials: pd.DataFrame) -> pd.DataFrame:
+        """Return the trials of this row, by seed."""
+        own = trials[(trials["method"] == self.method) & trials["seed"].isin(self.seeds)]
+        return with_values(own, {**MAIN, **self.changes}).sort_values("seed")
+
+    def summary(self, trials: pd.DataFrame, metrics: Iterable[Metric] = METRICS) -> dict[str, dict[Any, Any]]:
+        """Return mean, spread and the value of each seed of every metric; empty without trials."""
+        cells = summarize(self.of(trials), ["method"], [metric.column for metric in metrics])
+        return {cell["metric"]: cell for cell in cells.to_dict("records")}
+
+
+Sections = tuple[tuple[str, tuple[Row, ...]], ...]
+"""Rows under their headings."""
+
+
+def with_values(trials: pd.DataFrame, fields: Fields) -> pd.DataFrame:
+    """Return the trials that have these values."""
+    return trials[(trials[list(fields)].astype(object) == list(fields.values())).all(axis=1)]
+
+
+Source = Literal["paper", "own", "within rounding"]
+_WORDS = {"paper": ("agrees", "contradicts"), "own": ("better", "worse")}
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One row better than another, in one metric."""
+
+    about: str
+    better: Row
+    worse: Row
+    metric: Metric
+    source: Source = "paper"
+    """Whether the paper has this claim, nobody has, or the difference that it prints is too small for a claim."""
+
+    @property
+    def title(self) -> str:
+        return f"{self.metric.title}: {self.better.title} against {self.worse.title}"
+
+
+def pairs(claim: Claim, trials: pd.DataFrame) -> pd.DataFrame:
+    """Return the values of both rows in percent on the seeds that both have, and whether one kind of CPU had both."""
+    columns = [claim.metric.column, "cpu_model"]
+    first, second = (
+        row.of(trials).set_index("seed")[columns].dropna(subset=columns[0]) for row in (claim.better, claim.worse)
+    )
+    seeds = first.index.intersection(second.index)
+    cpus = [own.loc[seeds, "cpu_model"].astype(object).fillna("") for own in (first, second)]
+    values = (100 * own.loc[seeds, claim.metric.column].astype(float) for own in (first, second))
+    return pd.DataFrame(dict(zip(("better", "worse"), values, strict=True))).assign(one_cpu=cpus[0] == cpus[1])
+
+
+def compared(claim: Claim, trials: pd.DataFrame) -> pd.DataFrame:
+    """Return the pairs without those of two kinds of CPU."""
+    rows = pairs(claim, trials)
+    return rows[rows["one_cpu"]]
+
+
+def compare(claim: Claim, trials: pd.DataFrame) -> Paired | None:
+    """Compare the two rows seed by seed; None without a seed."""
+    return _paired(claim, rows) if len(rows := compared(claim, trials)) else None
+
+
+def _paired(claim: Claim, rows: pd.DataFrame) -> Paired:
+    return paired(rows["better"], rows["worse"], higher_is_better=not claim.metric.lower_is_better)
+
+
+def cpu_note(claims: Iterable[Claim], trials: pd.DataFrame) -> str:
+    """Name the pairs that are left out because their trials ran on different kinds of CPU; empty if there are none."""
+    left_out: dict[str, None] = {}
+    for claim in claims:
+        rows = pairs(claim, trials)
+        if seeds := rows.index[~rows["one_cpu"]].tolist():
+            left_out[f"{claim.better.title} against {claim.worse.title} (seeds {', '.join(map(str, seeds))})"] = None
+    return (
+        f"Not compared, because their trials ran on different kinds of CPU: {'; '.join(left_out)}." if left_out else ""
+    )
+
+
+def verdict(claim: Claim, values: Paired) -> str:
+    """Return whether the paired interval is on the claim's side of zero, on the other, or on both."""
+    if claim.source == "within rounding":
+        return "no sign printed"
+    low, high = values.difference.low, values.difference.high
+    if claim.metric.lower_is_better:
+        low, high = -high, -low
+    for_it, against_it = _WORDS[claim.source]
+    return for_it if low > 0 else against_it if high < 0 else "undecided"
+
+
+def results_grid(sections: Sections, trials: pd.DataFrame) -> Grid:
+    """Return every row with its mean, its spread and the value of each seed."""
+    arrows = {metric: "↓" if metric.lower_is_better else "↑" for metric in METRICS}
+    header = ("", *(text for metric in METRICS for text in (f"{metric.title} {arrows[metric]}", "seeds 0, 1, …")))
+    rows: list[tuple[Cell, ...]] = []
+    for heading, members in sections:
+        shown = [(row, summary) for row in members if (summary := row.summary(trials))]
+        if heading and shown:
+            rows.append((Cell(heading),))
+        for row, summary in shown:
+            cells = [Cell(row.title)]
+            for cell in summary.values():
+                values = [f"{cell['values'][seed]:.1f}" if seed in cell["values"] else "–" for seed in row.seeds]
+                cells += [Cell(mean_sd(cell["mean"], cell["sd"])), Cell(", ".join(values))]
+            rows.append(tuple(cells))
+    title = "ACC and FGT in %: mean ± standard deviation, and the value of each seed"
+    return Grid(title, header, tuple(rows))
+
+
+PAIRED = "Differences in points, paired by seed; intervals by Student's t, not corrected for their number"
+
+
+def claims_grid(
+    claims: Iterable[Claim],
+    trials: pd.DataFrame,
+    title: str = PAIRED,
+    more: Mapping[str, Callable[[Claim, pd.DataFrame], str]] | None = None,
+) -> Grid:
+    """Return each claim with the paired difference of its two rows and its 95% interval.
+
+    `more` are columns before these: a function of the claim and its pairs for each.
+    """
+    more = more or {}
+    rows: list[tuple[Cell, ...]] = []
+    known = [(claim, own) for claim in claims if len(own := compared(claim, trials))]
+    for about, group in groupby(known, key=lambda pair: pair[0].about):
+        rows.append((Cell(about),))
+        for claim, own in group:
+            values = _paired(claim, own)
+            result = verdict(claim, values)
+            rows.append(
+                (
+                    Cell(claim.title),
+                    *(Cell(column(claim, own)) for column in more.values()),
+                    *map(Cell, difference(values)),
+                    Cell(f"{values.wins} of {values.n}" if claim.source != "within rounding" else ""),
+                    Cell(result, bold=result in (*_WORDS["paper"], *_WORDS["own"])),
+                )
+            )
+    header = ("claim: the first is better", *more, "difference", "95% interval", "seeds where it is", "verdict")
+    return Grid(title, header, tuple(rows))
+
+
+def difference(values: Paired) -> tuple[str, str]:
+    """Return the difference and its interval as text."""
+    return number(values.difference.estimate, "+.1f"), interval(values.difference.low, values.difference.high)
+
+
+def difference_text(values: Paired) -> str:
+    """Return the difference and, in brackets, its interval, which a single seed does not have."""
+    text, between = difference(values)
+    return f"{text} ({between})" if between else text

@@ -1,0 +1,215 @@
+"""The experiment `reduced-more`: its rows, its claims, and the part of REPRODUCTION.md about it."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+import pandas as pd
+
+from analysis.conventions_table import calibration, trial_measures
+from analysis.evidence.claims import (
+    FGT,
+    METRICS,
+    PAIRED,
+    Claim,
+    Metric,
+    Row,
+    Sections,
+    Source,
+    claims_grid,
+    compare,
+    cpu_note,
+    results_grid,
+    verdict,
+    with_values,
+)
+from analysis.evidence.wordnet_labels import NEAR, NEAR_SHARE, sampling_grid, with_distances
+from analysis.figures.comparison import by_distance
+from analysis.figures.style import ReportFigure
+from analysis.formats import number, to_markdown
+from analysis.published import PUBLISHED
+from analysis.results import Results
+from analysis.tables import LAYOUTS, Layout, own_pairs
+from gd_ray.methods import METHODS
+from gd_ray.paper import TABLES
+
+HEADING = "## Tables 2 to 5, methods beyond the paper, distance, calibration, sampling"
+_TABLES = tuple(LAYOUTS[number] for number in ("2", "3", "4", "5"))
+_BEYOND = (
+    *("sample-nearest", "sample-nearest-far", "wa", "wa+ext", "bic", "bic+ext", "icarl", "icarl+ext"),
+    *("dmc", "dmc+coreset"),
+)
+_WINDOW = {"window": 14_400}
+RANDOM = Row("gd+ext", _WINDOW, "random part")
+NEAREST, MIDDLE, FARTHEST = (
+    Row("gd+ext", {**_WINDOW, "stream": f"tiny-imagenet-distance-{k}"}, f"{label} part")
+    for k, label in enumerate(("nearest", "middle", "farthest"), start=1)
+)
+E2E_LONGER = Row("e2e", {"epoch_factor": 0.15, "fine_tune_factor": 6.5}, "twice the epochs, 6.5 times the fine-tuning")
+GD_LONGER = Row("gd", {"epoch_factor": 0.15, "fine_tune_factor": 4.0}, "twice the epochs, 4 times the fine-tuning")
+
+
+def _new_rows(layouts: Iterable[Layout]) -> Sections:
+    """Return the rows of each table that no table before it has."""
+    shown: set[str] = set()
+    sections = []
+    for layout in layouts:
+        sections.append((layout.title, tuple(Row(method) for method in layout.methods if method not in shown)))
+        shown |= {*layout.methods}
+    return tuple(sections)
+
+
+SECTIONS: Sections = (
+    ("", (Row("oracle"), Row("baseline"))),
+    *_new_rows(_TABLES),
+    ("Beyond the paper", tuple(map(Row, _BEYOND))),
+    ("Stages that see 14,400 images of the stream", (RANDOM, NEAREST, MIDDLE, FARTHEST)),
+    ("As many updates of fine-tuning as in the paper, all trainings twice as long", (E2E_LONGER, GD_LONGER)),
+)
+"""Every trial of the experiment."""
+Pairs = Iterable[tuple[Row, Row]]
+
+
+def _rows(pairs: Iterable[tuple[str, str]]) -> Pairs:
+    """Return pairs of methods as pairs of rows of the main comparison."""
+    return [(Row(first), Row(second)) for first, second in pairs]
+
+
+def _claims(about: str, pairs: Pairs, source: Source = "own", metrics: Iterable[Metric] = METRICS) -> tuple[Claim, ...]:
+    return tuple(Claim(about, better, worse, metric, source) for better, worse in pairs for metric in metrics)
+
+
+def printed(claim: Claim) -> tuple[float, float]:
+    """Return what the paper prints of both rows, for CIFAR-100 at task size 10."""
+    metric = claim.metric.title.lower()
+    better, worse = (PUBLISHED["cifar100", 10, row.method, metric] for row in (claim.better, claim.worse))
+    return better.mean, worse.mean
+
+
+def _as_printed(claim: Claim) -> Claim:
+    """Return the claim with the sign that the paper prints; none where rounding alone may make the difference."""
+    better, worse = printed(claim)
+    gain = round(worse - better if claim.metric.lower_is_better else better - worse, 1)
+    if abs(gain) <= 0.1:
+        return replace(claim, source="within rounding")
+    return claim if gain > 0 else replace(claim, better=claim.worse, worse=claim.better)
+
+
+TABLE_CLAIMS = tuple(
+    _as_printed(claim) for table in _TABLES for claim in _claims(table.title, _rows(table.pairs), "paper")
+)
+"""The last row of each table against its others."""
+_CONFIDENCE = "With the confidence loss or without"
+CONFIDENCE_PAIRS = tuple(
+    (calibrated, plain)
+    for plain in TABLES[3]
+    for calibrated in TABLES[3]
+    if METHODS[calibrated].confidence
+    and replace(METHODS[calibrated], name=plain, title=METHODS[plain].title, confidence=False) == METHODS[plain]
+)
+"""Rows of Table 3 that differ in the confidence loss alone."""
+_MEANS = "Previous classes by nearest mean or by prediction"
+_MEANS_PAIRS = [(name, "gd+ext") for name in _BEYOND if METHODS[name].previous_sampling.startswith("nearest-mean")]
+CLAIMS = (
+    *_claims("Beyond the paper", _rows(own_pairs(_BEYOND))),
+    *_claims(_MEANS, _rows(_MEANS_PAIRS)),
+    *_claims("By distance, or a random part", [(part, RANDOM) for part in (NEAREST, MIDDLE, FARTHEST)]),
+    *_claims("The nearer the stream, the better", [(NEAREST, FARTHEST)], "paper"),
+    *_claims("With as much fine-tuning as in the paper", [(GD_LONGER, E2E_LONGER)], "paper"),
+)
+OF_C, OF_M, OF_FIRST = (
+    (Metric(f"{prefix}ece", f"ECE of {model}", lower_is_better=True), Metric(f"{prefix}auroc", f"AUROC of {model}"))
+    for prefix, model in (("teacher_", "C"), ("", "M"), ("first_", "M₁"))
+)
+CALIBRATION_CLAIMS = (
+    *_claims(_CONFIDENCE, _rows(CONFIDENCE_PAIRS), metrics=(*OF_C, *OF_M)),
+    *_claims(_CONFIDENCE, _rows(CONFIDENCE_PAIRS[-1:]), metrics=OF_FIRST),  # which the other pair shares
+)
+SAMPLING_CLAIMS = (
+    *_claims(_CONFIDENCE, _rows(CONFIDENCE_PAIRS), metrics=[NEAR_SHARE]),
+    *_claims(_MEANS, _rows(_MEANS_PAIRS), metrics=[NEAR_SHARE]),
+)
+SAMPLED_ROWS = [Row(method) for method in dict.fromkeys(m for pair in (*CONFIDENCE_PAIRS, *_MEANS_PAIRS) for m in pair)]
+
+TABLES_NOTE = (
+    "Printed are means of ten trials on CIFAR-100 at full size, task size 10; ours are means over the seeds compared. "
+    "A claim has the sign of the printed difference; where that is at most 0.1, rounding alone may make it, and no "
+    "sign is claimed."
+)
+CALIBRATION_NOTE = (
+    "C is the teacher of stages 2 to 4 (P+cls has none), M the model after them, and M₁ = C₁ the first model, which "
+    "samples at stage 2 and is the same in both pairs. ECE is over 15 ranges of confidence, on the classes that a "
+    "model has learned. AUROC is how often it is more confident on an image of these than on one of the other classes "
+    "among the 20: those of all other tasks for C, those of later tasks for M, of which stage 4 has none."
+)
+SAMPLING_NOTE = (
+    f"For each image sampled for a previous class: the shortest path in WordNet from its Tiny-ImageNet class, which no "
+    f"trial sees, to the CIFAR-100 class that it was sampled for. Near are at most {NEAR} steps, a cut chosen before "
+    f"any trial was finished: the longest path that less than 5% of random pairs of a CIFAR-100 class and a stream "
+    f"image have. Random images are all those of the trial's stream, for the same classes."
+)
+
+
+def with_measures(results: Results) -> pd.DataFrame:
+    """Return the trials with their calibration and with what they sampled."""
+    first = calibration(results.rows("confidences", filters=[("stage", "=", 1)])).add_prefix("first_")
+    return with_distances(results, trial_measures(results, results.trials).join(first, on="trial_id"))
+
+
+def _means(_: Claim, values: pd.DataFrame) -> str:
+    return f"{number(values['better'].mean())} / {number(values['worse'].mean())}"
+
+
+def _printed_values(claim: Claim, _: pd.DataFrame) -> str:
+    return "{:.1f} / {:.1f}".format(*printed(claim))
+
+
+def _printed_difference(claim: Claim, _: pd.DataFrame) -> str:
+    better, worse = printed(claim)
+    return number(better - worse, "+.1f")
+
+
+IN_TABLES = {"printed": _printed_values, "their difference": _printed_difference, "ours": _means}
+"""Columns that Tables 2 to 5 have before the paired difference."""
+
+
+def released_note(trials: pd.DataFrame) -> str:
+    """Name the verdicts of Tables 2 to 5 that change where FGT is computed as the released program does."""
+    released = replace(FGT, column="fgt_released")
+    changed = []
+    for claim in (claim for claim in TABLE_CLAIMS if claim.metric == FGT):
+        verdicts = [
+            verdict(claim, values)
+            for metric in (FGT, released)
+            if (values := compare(replace(claim, metric=metric), trials)) is not None
+        ]
+        if len(set(verdicts)) > 1:
+            changed.append(f"{claim.better.title} against {claim.worse.title} ({verdicts[1]})")
+    return f"By the released program's formula of FGT other verdicts: {'; '.join(changed) or 'none'}."
+
+
+def figures(results: Results) -> list[ReportFigure]:
+    """Draw the metrics over the distance of the stream, on seeds whose trials all ran on one kind of CPU."""
+    trials = with_values(results.trials, _WINDOW)
+    kinds = trials.groupby("seed")["cpu_model"].transform("nunique", dropna=False)
+    figure = by_distance(trials[kinds == 1], "cifar100")
+    return [] if figure is None else [figure]
+
+
+def parts(results: Results, intro: str, images: list[str]) -> dict[str, list[str]]:
+    """Return the paragraphs of the file; tables without a row are left out."""
+    trials = with_measures(results)
+    means = {"means": _means}
+    grids = (
+        (results_grid(SECTIONS, trials), ""),
+        (
+            claims_grid(TABLE_CLAIMS, trials, f"Tables 2 to 5. {PAIRED}", IN_TABLES),
+            f"{TABLES_NOTE} {released_note(trials)}",
+        ),
+        (claims_grid(CLAIMS, trials), "\n\n".join(images)),
+        (claims_grid(CALIBRATION_CLAIMS, trials, f"Calibration in %. {PAIRED}", means), CALIBRATION_NOTE),
+        (sampling_grid(SAMPLED_ROWS, trials), SAMPLING_NOTE),
+        (claims_grid(SAMPLING_CLAIMS, trials, f"Near images in %. {PAIRED}", means), ""),
+    )
+    paragraphs = [text for grid, note in grids if grid.rows for text in (to_markdown(grid), note)]
+    every = (*TABLE_CLAIMS, *CLAIMS, *CALIBRATION_CLAIMS, *SAMPLING_CLAIMS)
+    return {"REPRODUCTION.md": [HEADING, intro, cpu_note(every, trials), *paragraphs]}
