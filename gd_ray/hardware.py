@@ -80,12 +80,14 @@ def describe(device: torch.device | str, precision: str = "float32") -> dict[str
     return result | {"arithmetic": arithmetic}
 
 
-def cpu_model() -> str:
-    """Return the name of the processor as the kernel reports it."""
+def cpu_model(cpuinfo: str = "/proc/cpuinfo") -> str:
+    """Return the processor as the kernel reports it, with its family: virtual machines may shorten its name."""
     with suppress(OSError):
-        named = re.search(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
-        if named:
-            return named[1].strip()
+        lines = re.findall(r"^(model name|cpu family|model)\s*:\s*(\S.*?)\s*$", Path(cpuinfo).read_text(), re.MULTILINE)
+        of_cpu = dict(lines)
+        if name := of_cpu.pop("model name", None):
+            numbers = " ".join(f"{key.removeprefix('cpu ')} {value}" for key, value in sorted(of_cpu.items()))
+            return f"{name} ({numbers})" if numbers else name
     return platform.processor() or platform.machine()
 
 

@@ -10,7 +10,7 @@ import torch
 from gd_ray.arithmetic import set_arithmetic, training_arithmetic
 from gd_ray.checks import check_device
 from gd_ray.errors import UserError
-from gd_ray.hardware import check_gpu, describe, tf32_note
+from gd_ray.hardware import check_gpu, cpu_model, describe, tf32_note
 from tests.helpers.tiny import tiny_spec
 
 IEEE = {
@@ -106,6 +106,14 @@ def test_tf32_is_refused_where_it_does_not_exist(monkeypatch):
     monkeypatch.setenv("NVIDIA_TF32_OVERRIDE", "1")
     with pytest.raises(UserError, match="NVIDIA_TF32_OVERRIDE=1 overrides"):
         check_device(tiny_spec(), "cuda")
+
+
+def test_processors_of_one_name_differ_by_their_family(tmp_path):
+    two = "processor : 0\ncpu family\t: 26\nmodel\t\t: 2\nmodel name\t: AMD EPYC\n" * 2
+    for text, expected in ((two, "AMD EPYC (family 26 model 2)"), ("model name : Cortex \n", "Cortex")):
+        (tmp_path / "cpuinfo").write_text(text)
+        assert cpu_model(str(tmp_path / "cpuinfo")) == expected
+    assert cpu_model(str(tmp_path / "none"))
 
 
 def test_a_cpu_is_described():
