@@ -40,8 +40,6 @@ class Progress:
     host: str = ""
     """The machine and its process namespace: containers number processes on their own."""
     pid: int = 0
-    started: int = 0
-    """When the process started, as `process_start` counts it: a machine gives the same pid again."""
     run: str = ""
     """The run of an experiment that the process belongs to."""
 
@@ -86,28 +84,15 @@ def this_host() -> str:
     return f"{platform.node()} {os.readlink(namespace)}" if namespace.is_symlink() else platform.node()
 
 
-def process_start(pid: int) -> int:
-    """Return the clock ticks from the boot of this machine to the start of a process; 0 if it cannot be known."""
-    try:
-        return int(_stat(pid)[19])
-    except (OSError, IndexError):
-        return 0
-
-
 def is_dead(owner: Progress) -> bool:
     """Return whether the owner was a process of this machine and does not exist any more."""
     if owner.host == this_host():
         try:
             os.kill(owner.pid, 0)
             # A zombie has ended; in a container its exit code may never be asked for.
-            return _stat(owner.pid)[0] == "Z" or owner.started not in (0, process_start(owner.pid))
+            return Path(f"/proc/{owner.pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
         except ProcessLookupError:
             return True
         except (OSError, IndexError):
             pass  # another user's
     return False
-
-
-def _stat(pid: int) -> list[str]:
-    """Return the fields of /proc/PID/stat after the name, from the state on; see proc(5)."""
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()

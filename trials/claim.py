@@ -15,7 +15,7 @@ from dataclasses import asdict, replace
 from threading import Event, Thread
 
 from gd_ray.errors import Unreachable
-from gd_ray.heartbeat import Progress, is_dead, process_start, read_progress, this_host
+from gd_ray.heartbeat import Progress, is_dead, read_progress, this_host
 from gd_ray.storage import create_file, delete_file, exists, is_remote, storage_errors, write_atomic
 from trials.cost import StepCost, share_done
 
@@ -168,6 +168,4 @@ def _rate(value: float, started: float, at_start: float) -> float:
 
 
 def _content(progress: Progress) -> bytes:
-    pid = os.getpid()
-    written = replace(progress, time=time.time(), host=this_host(), pid=pid, started=process_start(pid))
-    return json.dumps(asdict(written)).encode()
+    return json.dumps(asdict(replace(progress, time=time.time(), host=this_host(), pid=os.getpid()))).encode()

@@ -41,7 +41,7 @@ from trials.interruption import RayDiedError, explained_memory, limited_start, w
 from trials.preflight import check_clocks, check_devices, check_jobs
 from trials.registry import DataLocations, Sizes
 from trials.resources import Cluster, TrialResources, parse_folders, resolve_resources
-from trials.tune_state import process_mark, remove_abandoned_state, remove_tune_state, tune_folder
+from trials.tune_state import remove_abandoned_state, tune_folder
 from trials.worker import Job, run_job, saved_files
 
 if TYPE_CHECKING:
@@ -153,7 +153,7 @@ def _tune(
     from trials.queue import JobQueue, entries_of
 
     entries = entries_of(jobs)
-    name = f"trials-{time.strftime('%Y%m%d-%H%M%S')}-{process_mark()}"
+    name = f"trials-{time.strftime('%Y%m%d-%H%M%S')}-{jobs[0].run[:8]}"
     results, storage = jobs[0].results, jobs[0].storage
     logs = {entry.name: join(storage, f"tune/{name}/{entry.name}/error.txt") for entry in entries}
     failures: list[TrialFailure] = []
@@ -177,8 +177,8 @@ def _tune(
     attempts = Attempts(cluster.retries, "GPU" if resources.gpus else "CPU", on_failure)
     queue = JobQueue(entries, attempts.take_lost)
     shares = (of_first_models(len(entries) - len(jobs)), resources)
-    with tune_folder(storage) as folder:
-        _run_queue(queue, shares, attempts, cluster, folder / name, logs)
+    with tune_folder(storage, name) as folder:
+        _run_queue(queue, shares, attempts, cluster, folder, logs)
     for entry in queue.left():
         fail([entry.job], "Ray Tune ended without finishing it", logs[entry.name])
     return failures
@@ -265,11 +265,8 @@ def _run_queue(
     )
     for logger in ("ray.tune", "ray.train"):  # tracebacks of failed trials are in their logs; storage may come back
         logging.getLogger(logger).setLevel(logging.CRITICAL)
-    try:
-        with explained_memory():
-            tuner.fit()
-    finally:
-        remove_tune_state(folder)
+    with explained_memory():
+        tuner.fit()
 
 
 def _stage_number(stage: StageResult) -> dict[str, float]:

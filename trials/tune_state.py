@@ -1,52 +1,61 @@
 """The files that Tune writes while it runs, of which only logs of failures and events of TensorBoard are kept."""
 
-import hashlib
-import os
+import fcntl
 import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import IO
 
-from gd_ray.heartbeat import Progress, is_dead, process_start, this_host
-from gd_ray.storage import is_remote
+from gd_ray.storage import is_remote, storage_errors
+
+_LOCK = "in-use"
+"""File that a run holds a lock on; the system releases it with the run's process, however that ends."""
+_TEMPORARY = "gd-ray-tune-"
 
 
 @contextmanager
-def tune_folder(storage: str) -> Iterator[Path]:
-    """Return the folder where Tune keeps its state; of an object store, a temporary one: nothing resumes from it."""
-    if not is_remote(storage):
-        yield Path(storage, "tune")
-        return
-    prefix = f"gd-ray-tune-{process_mark()}-"
-    with tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True) as folder:
-        yield Path(folder)
+def tune_folder(storage: str, name: str) -> Iterator[Path]:
+    """Make the folder where Tune keeps its state, and delete that state at the end; nothing resumes from it.
 
-
-def process_mark() -> str:
-    """Return what names this process among all of all machines: its machine, its pid, and when it started."""
-    return f"{_host_mark()}-{os.getpid()}-{process_start(os.getpid())}"
-
-
-def _host_mark() -> str:
-    return hashlib.sha256(this_host().encode()).hexdigest()[:8]
+    For an object store it is a temporary folder.
+    """
+    remote = is_remote(storage)
+    parent = Path(tempfile.mkdtemp(prefix=_TEMPORARY) if remote else Path(storage, "tune"))
+    folder = parent / name
+    with storage_errors(f"folder {str(folder)!r} cannot be written"):
+        folder.mkdir(parents=True)
+        lock = (folder / _LOCK).open("w")
+    _acquire(lock)
+    try:
+        yield folder
+    finally:
+        remove_tune_state(folder)
+        if remote:
+            shutil.rmtree(parent, ignore_errors=True)
+        lock.close()
 
 
 def remove_abandoned_state(storage: str) -> None:
-    """Delete what runs of this machine left whose processes were killed."""
-    if not is_remote(storage):
-        for path in Path(storage, "tune").glob(f"*-{_host_mark()}-*-*"):
-            if _has_ended(path.name):
-                remove_tune_state(path)
-    for path in Path(tempfile.gettempdir()).glob(f"gd-ray-tune-{_host_mark()}-*-*"):
-        if _has_ended(path.name):
-            shutil.rmtree(path, ignore_errors=True)
+    """Delete what killed runs left in the storage, and of object stores on this machine."""
+    folders = [] if is_remote(storage) else [Path(storage, "tune")]
+    temporary = list(Path(tempfile.gettempdir()).glob(f"{_TEMPORARY}*"))
+    for path in (path for parent in (*folders, *temporary) for path in parent.glob(f"*/{_LOCK}")):
+        with suppress(OSError), path.open("r+") as lock:
+            if _acquire(lock):
+                remove_tune_state(path.parent)
+                if path.parents[1] in temporary:
+                    shutil.rmtree(path.parents[1])
 
 
-def _has_ended(name: str) -> bool:
-    """Return whether the process whose mark is in a name has ended."""
-    pid, started, *_ = name.partition(f"-{_host_mark()}-")[2].split("-")
-    return is_dead(Progress(host=this_host(), pid=int(pid), started=int(started)))
+def _acquire(lock: IO[str]) -> bool:
+    """Lock a file; return whether no other process has done so. Where locks do not exist, others count as running."""
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
 
 
 def remove_tune_state(folder: Path) -> None:

@@ -3,7 +3,6 @@
 import io
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -32,7 +31,7 @@ from trials.queue import entries_of
 from trials.registry import DataLocations
 from trials.resources import Cluster
 from trials.runner import run_experiment
-from trials.tune_state import process_mark, remove_abandoned_state, tune_folder
+from trials.tune_state import remove_abandoned_state, tune_folder
 from trials.worker import Job
 
 ROOT = Path(__file__).parents[2]
@@ -164,25 +163,36 @@ def test_models_are_kept_as_asked_also_first_ones_that_trials_share(finished_run
     assert [description["spec"] for description in descriptions] == [spec.flat() for spec in specs]
 
 
-def test_state_of_tune_that_a_killed_run_left_is_removed_and_no_other(tmp_path, monkeypatch):
-    mark, tune = process_mark(), tmp_path / "tune"
-    host, pid, started = mark.split("-")
-    ended = subprocess.Popen(["true"])
-    ended.wait()
-    left = [f"trials-1-{host}-{ended.pid}-{started}", f"trials-1-{host}-{pid}-{int(started) - 1}"]  # its pid again
-    others = [f"trials-1-{mark}", f"trials-1-0-{ended.pid}-{started}"]
-    for name in left + others:
-        (tune / name / "a").mkdir(parents=True)
-        (tune / name / "tuner.pkl").touch()
+HOLD = """
+import sys, time
+from trials.tune_state import tune_folder
+with tune_folder(sys.argv[1], "trials-1") as folder:
+    (folder / "tuner.pkl").touch()
+    (folder / "a").mkdir()
+    (folder / sys.argv[2]).touch()
+    print(folder, flush=True)
+    time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("remote", [False, True])
+def test_state_of_tune_is_removed_once_its_run_was_killed_and_not_before(remote, tmp_path, monkeypatch):
+    storage = "s3://bucket/storage" if remote else str(tmp_path / "storage")
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    with tune_folder("s3://bucket/storage") as folder:
-        other = folder.with_name(folder.name.replace(mark, f"{host}-{ended.pid}-{started}"))
-        shutil.copytree(tune, other)
-        remove_abandoned_state(str(tmp_path))
-        assert folder.exists()
-        assert not other.exists()
+    holder = subprocess.Popen([sys.executable, "-c", HOLD, storage, "a/error.txt"], stdout=subprocess.PIPE, text=True)
+    folder = Path(holder.stdout.readline().strip())
+    before = sorted(folder.rglob("*"))
+    remove_abandoned_state(storage)
+    assert sorted(folder.rglob("*")) == before
+    holder.kill()
+    holder.wait()
+    remove_abandoned_state(storage)
+    left = [path.name for path in tmp_path.rglob("*") if path.is_file()]
+    assert left == ([] if remote else ["error.txt"])  # of an object store the log is there
+    with tune_folder(storage, "trials-2") as folder:
+        (folder / "tuner.pkl").touch()
     assert not folder.exists()
-    assert sorted(path.name for path in tune.iterdir()) == sorted(others)
 
 
 def test_what_a_user_should_know_is_said_once(tmp_path):
