@@ -2,6 +2,7 @@ import pytest
 import torch
 from hypothesis import settings
 
+pytest.register_assert_rewrite("tests.helpers")  # so that asserts there, too, show what they compared
 settings.register_profile("default", deadline=None, derandomize=True)
 settings.load_profile("default")
 
