@@ -31,3 +31,15 @@ def tiny_stream():
 def small_inference(monkeypatch):
     """Batches of 16 where nothing learns: of the usual 256, a tiny trial would fill most with padding."""
     monkeypatch.setattr("gd_ray.evaluation.BATCH", 16)
+
+
+@pytest.fixture
+def pictures(tmp_path):
+    """A folder with two classes of five pictures."""
+    from tests.helpers.pictures import picture
+
+    for k in range(10):
+        path = tmp_path / "pictures" / ("cat" if k % 2 else "dog") / f"{k}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        picture(k).save(path)
+    return tmp_path / "pictures"
