@@ -27,6 +27,14 @@ def tiny_stream():
     return MemoryStream(wild_glyphs(200), block=64)
 
 
+@pytest.fixture(scope="session")
+def tiny_result(tiny_data, tiny_stream):
+    from gd_ray.trial import run_trial
+    from tests.helpers.tiny import tiny_spec
+
+    return run_trial(tiny_spec(method="gd+ext"), tiny_data, tiny_stream)
+
+
 @pytest.fixture
 def small_inference(monkeypatch):
     """Batches of 16 where nothing learns: of the usual 256, a tiny trial would fill most with padding."""
