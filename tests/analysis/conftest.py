@@ -16,6 +16,7 @@ from gd_ray.paper import TABLES
 from gd_ray.store import write_class_names, write_failure
 from gd_ray.wild.manifest import Manifest, Shard
 from gd_ray.wild.stream import image_column
+from tests.helpers.known_results import LEVELS, write_known
 from tests.helpers.made import made_spec, right, select, write_made
 
 NASTY = Method(name="<i>x</i>", title='<img src=x onerror="alert(1)">', previous="local")
@@ -66,3 +67,12 @@ def report_folder(tmp_path_factory):
 def made_report(report_folder):
     path, results = report.write_report(str(report_folder))
     return path.read_text(), results
+
+
+@pytest.fixture
+def known_results(tmp_path):
+    """Three seeds of four methods whose every statistic is known in closed form."""
+    for method, level in LEVELS.items():
+        for seed in range(3):
+            write_known(tmp_path, method, seed, level)
+    return tmp_path
