@@ -91,7 +91,7 @@ class Driver:
             time.sleep(0.1)
 
     def has_tune(self):
-        return any((self.folder / "storage" / "tune").glob(f"*-{self.process.pid}"))
+        return any((self.folder / "storage" / "tune").glob(f"trials-*-*-*-{self.process.pid}-*"))
 
     def interrupt(self):
         os.killpg(self.process.pid, signal.SIGINT)  # as a terminal does
