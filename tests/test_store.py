@@ -1,5 +1,4 @@
 import subprocess
-import time
 from contextlib import suppress
 from dataclasses import replace
 
@@ -12,83 +11,51 @@ from gd_ray import store
 from gd_ray.errors import UserError
 from gd_ray.fingerprint import Fingerprints
 from gd_ray.hardware import describe
-from gd_ray.heartbeat import Progress, progress_file, this_host
 from gd_ray.rows import git_revision
-from gd_ray.storage import join, open_atomic, read_file, sibling, write_atomic
-from gd_ray.store import (
-    KINDS,
-    Selection,
-    clear_failure,
-    finished,
-    pack,
-    read_class_names,
-    read_failures,
-    read_rows,
-    read_selections,
-    seconds_left,
-    trial_states,
-    write_class_names,
-    write_failure,
-    write_selection,
-    write_stages,
-    write_trial,
-)
-from gd_ray.trial import run_trial
-from tests.helpers.tiny import tiny_spec
-from trials.claim import run_heartbeat
-
-
-@pytest.fixture(scope="module")
-def result(tiny_data, tiny_stream):
-    return run_trial(tiny_spec(method="gd+ext"), tiny_data, tiny_stream)
-
-
-def write(folder, result, seed=None, **changes):
-    spec = result.spec if seed is None else replace(result.spec, seed=seed, **changes)
-    write_stages(str(folder), spec, result.stages)
-    write_trial(str(folder), replace(result, spec=spec), device="cpu", threads=1)
-    return spec.trial_id
+from gd_ray.storage import join, open_atomic, sibling, write_atomic
+from gd_ray.store import KINDS, finished, pack, read_rows, read_selections, write_stages, write_trial
+from tests.helpers.tiny import tiny_spec, write_result
 
 
 @pytest.fixture
-def results(result, tmp_path):
-    write(tmp_path, result)
+def results(tiny_result, tmp_path):
+    write_result(tmp_path, tiny_result)
     return tmp_path
 
 
-def test_rows_name_the_hardware_and_older_rows_without_it_still_load(result, results):
-    newer = replace(result, spec=replace(result.spec, seed=7))
+def test_rows_name_the_hardware_and_older_rows_without_it_still_load(tiny_result, results):
+    newer = replace(tiny_result, spec=replace(tiny_result.spec, seed=7))
     hardware = describe("cpu", newer.spec.precision)
     write_trial(str(results), newer, device="cpu", threads=1, hardware=hardware)
     rows = {row["seed"]: row for row in read_rows(str(results), "trials")[0].to_pylist()}
     assert {name: rows[7][name] for name in hardware} == hardware
     assert hardware["arithmetic"] == "IEEE float32"
-    assert all(rows[result.spec.seed].get(name) is None for name in hardware)
+    assert all(rows[tiny_result.spec.seed].get(name) is None for name in hardware)
     pack(str(results))
     assert read_rows(str(results), "trials")[0].num_rows == 2
 
 
-def test_pandas_reads_every_kind_and_the_metrics_can_be_computed_again(result, results):
+def test_pandas_reads_every_kind_and_the_metrics_can_be_computed_again(tiny_result, results):
     stages = pd.read_parquet(results / "stages")
-    assert set(stages["trial_id"]) == {result.spec.trial_id}
+    assert set(stages["trial_id"]) == {tiny_result.spec.trial_id}
     assert len(stages) == 1 + 2 + 3
     accuracy = np.full((3, 3), np.nan)
     for row in stages.itertuples():
         accuracy[row.stage - 1, row.task - 1] = row.hits / row.total
-    np.testing.assert_array_equal(accuracy, result.accuracy)
+    np.testing.assert_array_equal(accuracy, tiny_result.accuracy)
     (trial,) = pd.read_parquet(results / "trials").itertuples()
-    assert (trial.acc, trial.fgt_paper) == (result.acc, result.fgt)
+    assert (trial.acc, trial.fgt_paper) == (tiny_result.acc, tiny_result.fgt)
     assert (trial.method, trial.method_previous, trial.ood_ratio) == ("gd+ext", "global", 0.7)
     confusions = pd.read_parquet(results / "confusions")
-    for stage in result.stages:
+    for stage in tiny_result.stages:
         rows = confusions[confusions["stage"] == stage.stage]
         assert rows[["true_class", "predicted_class", "count"]].to_numpy().tolist() == stage.confusion.tolist()
     assert not [file for file in results.rglob("*") if file.suffix == ".tmp"]
 
 
-def test_samples_are_what_the_stages_sampled(result, results):
+def test_samples_are_what_the_stages_sampled(tiny_result, results):
     samples = pd.read_parquet(results / "samples")
-    for stage in result.stages:
+    for stage in tiny_result.stages:
         rows = samples[samples["stage"] == stage.stage]
         assert rows["position"].tolist() == stage.samples.positions.tolist()
         assert rows["class"].tolist() == stage.samples.classes.tolist()
@@ -97,39 +64,42 @@ def test_samples_are_what_the_stages_sampled(result, results):
         assert set(rows["score_kind"]) <= {"probability", "none"}
 
 
-def test_losses_and_steps_are_open_columns(result, results):
+def test_losses_and_steps_are_open_columns(tiny_result, results):
     other = tiny_spec(method="gd+ext", seed=5)
     last = replace(
-        result.stages[-1], losses={"model my-own term": 2.5}, images={"align": 7}, seconds={"align": 0.5, "model": 1.0}
+        tiny_result.stages[-1],
+        losses={"model my-own term": 2.5},
+        images={"align": 7},
+        seconds={"align": 0.5, "model": 1.0},
     )
-    write_stages(str(results), other, (*result.stages[:-1], last))
+    write_stages(str(results), other, (*tiny_result.stages[:-1], last))
     table, unreadable = read_rows(str(results), "stages")
     rows = table.to_pandas().set_index(["trial_id", "stage", "task"])
     assert unreadable == []
     own = rows.loc[other.trial_id, 3, 1]
     assert (own["loss_model_my_own_term"], own["images_align"], own["seconds_align"]) == (2.5, 7, 0.5)
-    first = rows.loc[result.spec.trial_id, 3, 1]
+    first = rows.loc[tiny_result.spec.trial_id, 3, 1]
     assert np.isnan(first["loss_model_my_own_term"])
-    for name, value in result.stages[-1].losses.items():
+    for name, value in tiny_result.stages[-1].losses.items():
         assert first["loss_" + name.replace(" ", "_").replace("-", "_")] == value
     # Pandas alone takes the columns of one file, until all of them are packed.
-    write_trial(str(results), replace(result, spec=other), device="cpu", threads=1)
+    write_trial(str(results), replace(tiny_result, spec=other), device="cpu", threads=1)
     assert len(pd.read_parquet(results / "stages").columns) < len(table.column_names)
     pack(str(results))
     assert set(pd.read_parquet(results / "stages")) == set(table.column_names)
 
 
-def test_a_trial_is_finished_once_its_row_exists(result, tmp_path):
+def test_a_trial_is_finished_once_its_row_exists(tiny_result, tmp_path):
     assert finished(str(tmp_path)) == set()
-    write_stages(str(tmp_path), result.spec, result.stages[:1])
+    write_stages(str(tmp_path), tiny_result.spec, tiny_result.stages[:1])
     assert finished(str(tmp_path)) == set()
     assert len(pd.read_parquet(tmp_path / "stages")) == 1
-    write_trial(str(tmp_path), result, device="cpu", threads=1)
-    assert finished(str(tmp_path)) == {result.spec.trial_id}
+    write_trial(str(tmp_path), tiny_result, device="cpu", threads=1)
+    assert finished(str(tmp_path)) == {tiny_result.spec.trial_id}
 
 
-def test_some_trials_and_columns_and_filters(result, tmp_path):
-    ids = [write(tmp_path, result, seed) for seed in range(3)]
+def test_some_trials_and_columns_and_filters(tiny_result, tmp_path):
+    ids = [write_result(tmp_path, tiny_result, seed) for seed in range(3)]
     table, _ = read_rows(str(tmp_path), "stages", ids[1:], columns=["hits", "unknown"])
     assert table.column_names == ["trial_id", "hits"]
     assert set(table["trial_id"].to_pylist()) == set(ids[1:])
@@ -141,7 +111,7 @@ def test_some_trials_and_columns_and_filters(result, tmp_path):
     assert len(read_rows(str(tmp_path / "none"), "trials", filters=[("seed", "=", 0)])[0]) == 0
 
 
-def test_files_that_cannot_be_read_are_named(result, results):
+def test_files_that_cannot_be_read_are_named(tiny_result, results):
     broken = results / "trials" / "broken.parquet"
     broken.write_bytes(b"PAR1")
     table, unreadable = read_rows(str(results), "trials")
@@ -162,10 +132,10 @@ def assert_same(first, second):
         pd.testing.assert_frame_equal(first[kind], second[kind])
 
 
-def test_pack_keeps_every_row_and_single_files_win(result, tmp_path):
-    ids = [write(tmp_path, result, seed) for seed in range(3)]
+def test_pack_keeps_every_row_and_single_files_win(tiny_result, tmp_path):
+    ids = [write_result(tmp_path, tiny_result, seed) for seed in range(3)]
     unfinished = tiny_spec(method="gd+ext", seed=9)
-    write_stages(str(tmp_path), unfinished, result.stages[:1])
+    write_stages(str(tmp_path), unfinished, tiny_result.stages[:1])
     before = frames(tmp_path)
     assert pack(str(tmp_path)) == dict.fromkeys(KINDS, 3)
     assert_same(frames(tmp_path), before)
@@ -177,8 +147,8 @@ def test_pack_keeps_every_row_and_single_files_win(result, tmp_path):
     pack(str(tmp_path))
     assert {file.name for file in tmp_path.rglob("*.parquet")} == names
     # A later trial joins; one of the packed trials is written again and wins.
-    ids.append(write(tmp_path, result, 3))
-    again = replace(result, spec=replace(result.spec, seed=0), stages=result.stages[:2])
+    ids.append(write_result(tmp_path, tiny_result, 3))
+    again = replace(tiny_result, spec=replace(tiny_result.spec, seed=0), stages=tiny_result.stages[:2])
     write_trial(str(tmp_path), again, device="cpu", threads=7)
     table, _ = read_rows(str(tmp_path), "trials", columns=["threads"])
     threads = dict(zip(table["trial_id"].to_pylist(), table["threads"].to_pylist(), strict=True))
@@ -190,11 +160,11 @@ def test_pack_keeps_every_row_and_single_files_win(result, tmp_path):
 
 
 @pytest.mark.parametrize("calls", range(17))
-def test_an_interrupted_pack_loses_nothing(result, tmp_path, monkeypatch, calls):
+def test_an_interrupted_pack_loses_nothing(tiny_result, tmp_path, monkeypatch, calls):
     for seed in range(2):
-        write(tmp_path, result, seed)
+        write_result(tmp_path, tiny_result, seed)
     pack(str(tmp_path))
-    write(tmp_path, result, 2)
+    write_result(tmp_path, tiny_result, 2)
     before, left = frames(tmp_path), calls
 
     def interrupted(function):
@@ -222,9 +192,9 @@ def test_an_interrupted_pack_loses_nothing(result, tmp_path, monkeypatch, calls)
     assert not list(tmp_path.rglob("*.tmp"))
 
 
-def test_pack_leaves_files_that_cannot_be_read(result, tmp_path):
-    write(tmp_path, result, 0)
-    broken = tmp_path / "stages" / f"{write(tmp_path, result, 1)}.parquet"
+def test_pack_leaves_files_that_cannot_be_read(tiny_result, tmp_path):
+    write_result(tmp_path, tiny_result, 0)
+    broken = tmp_path / "stages" / f"{write_result(tmp_path, tiny_result, 1)}.parquet"
     broken.write_bytes(b"PAR1")
     assert pack(str(tmp_path)) == dict.fromkeys(KINDS, 2) | {"stages": 1}
     assert broken.exists()
@@ -268,11 +238,11 @@ def test_a_file_is_whole_or_absent(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("revisions", [(None, "abc"), ("abc", None)])
-def test_pandas_reads_trials_with_and_without_optional_values(result, tmp_path, revisions):
+def test_pandas_reads_trials_with_and_without_optional_values(tiny_result, tmp_path, revisions):
     for seed, revision in enumerate(revisions):
         spec = tiny_spec(method="gd+ext", seed=seed, train_per_class=seed or None)
-        inputs = result.fingerprints if revision else Fingerprints()
-        trial = replace(result, spec=spec, fingerprints=inputs)
+        inputs = tiny_result.fingerprints if revision else Fingerprints()
+        trial = replace(tiny_result, spec=spec, fingerprints=inputs)
         write_trial(str(tmp_path), trial, device="cpu", threads=1, revision=revision)
     rows = pd.read_parquet(tmp_path / "trials").set_index("seed")
     assert rows["git_revision"].sort_index().fillna("missing").tolist() == [name or "missing" for name in revisions]
@@ -280,123 +250,11 @@ def test_pandas_reads_trials_with_and_without_optional_values(result, tmp_path, 
     assert read_rows(str(tmp_path), "trials")[0].schema.field("train_per_class").type == pa.int64()
 
 
-def test_a_trial_records_the_images_that_it_learned_from(result, results, tiny_data, tiny_stream):
+def test_a_trial_records_the_images_that_it_learned_from(tiny_result, results, tiny_data, tiny_stream):
     (row,) = pd.read_parquet(results / "trials").itertuples()
     assert (row.data_digest, row.stream_digest) == (tiny_data.digest, tiny_stream.digest)
-    assert result.fingerprints.changed(Fingerprints(tiny_data.digest, "another")) == ["stream"]
-    assert result.fingerprints.changed(Fingerprints("another", None)) == ["dataset"]
-
-
-def selection_of(*specs, storage="/storage", experiment="mine", **changes):
-    rows = [
-        {
-            "trial_id": spec.trial_id,
-            **spec.flat(),
-            "stages": spec.num_tasks,
-            "work": 100.0,
-            "shares": [0.25, 0.5, 1.0],
-            "first_model": spec.first_model_id,
-        }
-        for spec in specs
-    ]
-    return Selection(experiment=experiment, storage=storage, command="gd-ray run mine", trials=rows, **changes)
-
-
-def test_selections_are_read_back_and_pandas_reads_them_too(tmp_path):
-    specs = [tiny_spec(method=method) for method in ("gd", "baseline")]
-    first, second = selection_of(*specs, time=1.0), selection_of(specs[0], time=2.0)
-    for selection in (second, first, first):
-        write_selection(str(tmp_path), selection)
-    write_selection(str(tmp_path), selection_of())
-    assert read_selections(str(tmp_path)) == [first, second]
-    frame = pd.read_parquet(tmp_path / "experiments" / "mine")
-    assert len(frame) == 3
-    assert set(frame["method"]) == {"gd", "baseline"}
-    (tmp_path / "experiments" / "mine" / "broken.parquet").write_bytes(b"x")
-    with pytest.raises(UserError, match="'gd-ray run mine' with the same options writes it again"):
-        read_selections(str(tmp_path))
-
-
-def test_failures_and_class_names_are_read_back(tmp_path):
-    results = str(tmp_path)
-    write_failure(results, "one", "ValueError: no", "/log")
-    write_failure(results, "two", "ValueError: no", "/log")
-    clear_failure(results, "two")
-    clear_failure(results, "two")
-    (tmp_path / "failures" / "half.json").write_text("{")
-    assert read_failures(results) == {"one": "ValueError: no (/log)"}
-    write_class_names(results, "glyphs", ["a", "b"])
-    assert read_class_names(results) == {"glyphs": ("a", "b")}
-
-
-def heartbeat(storage, spec, **values):
-    path = progress_file(str(storage), spec.trial_id)
-    content = Progress(**{"time": time.time(), "share": 0.4, "share_per_second": 0.1, "stage": 2, **values})
-    write_atomic(path, pd.Series(content.__dict__).to_json().encode())
-
-
-def states_by_seed(results, *selections):
-    return {state.spec["seed"]: state for state in trial_states(str(results), selections or None)}
-
-
-def test_every_state_of_a_trial(result, tmp_path, monkeypatch):
-    monkeypatch.setattr("gd_ray.heartbeat.LOOK_AGAIN_AFTER_S", 0.1)
-    results, storage = tmp_path / "results", tmp_path / "storage"
-    specs = [tiny_spec(method="gd+ext", seed=seed) for seed in range(8)]
-    selection = selection_of(*specs, storage=str(storage))
-    write_selection(str(results), selection)
-    done, running, stale, failed, stopped, first, waiting, killed = specs
-    write(results, result, 0)
-    heartbeat(storage, done)  # about to end
-    heartbeat(storage, running)
-    write_failure(str(results), running.trial_id, "an earlier failure", "log")
-    heartbeat(storage, stale, time=time.time() - 1000)
-    ended = subprocess.Popen(["true"])
-    ended.wait()
-    heartbeat(storage, killed, host=this_host(), pid=ended.pid)
-    write_failure(str(results), failed.trial_id, "ValueError: no", "/log")
-    for name in (f"checkpoints/{stopped.trial_id}", f"first-models/{first.first_model_id}"):
-        write_atomic(str(storage / f"{name}.pt"), b"")
-    write_stages(str(results), stopped, result.stages[:2])
-    states = states_by_seed(results)
-    assert [states[spec.seed].state for spec in specs] == ["done", "running", "stopped", "failed", *["stopped"] * 4]
-    assert seconds_left(list(states.values())) == pytest.approx(6)  # nobody will run the others
-    write_atomic(
-        progress_file(str(storage), selection.digest), read_file(progress_file(str(storage), running.trial_id))
-    )
-    states = states_by_seed(results)
-    assert [states[spec.seed].state for spec in specs] == ["done", "running", "waiting", "failed", *["waiting"] * 4]
-    assert [states[spec.seed].work_done for spec in specs] == [100, 40, 0, 0, 50, 25, 0, 0]
-    assert states[running.seed].detail == "stage 2 of 3, starting"
-    assert states[failed.seed].detail == "ValueError: no (/log)"
-    assert states[running.seed].seconds_left == pytest.approx(6)
-    assert seconds_left(list(states.values())) == pytest.approx((60 + 100 + 50 + 75 + 100 + 100) / 10)
-    assert seconds_left([states[waiting.seed]]) is None
-    assert seconds_left([states[done.seed], states[failed.seed]]) == 0
-
-
-def test_a_trial_of_two_storages_has_the_state_of_the_run_that_is_further(result, tmp_path):
-    results, spec = tmp_path / "results", tiny_spec(method="gd+ext")
-    write_stages(str(results), spec, result.stages[:2])
-    heartbeat(tmp_path / "one", spec)
-    write_atomic(str(tmp_path / "two" / "checkpoints" / f"{spec.trial_id}.pt"), b"")
-    for order in (("one", "two"), ("two", "one")):
-        selections = [selection_of(spec, storage=str(tmp_path / name)) for name in order]
-        (state,) = trial_states(str(results), selections)
-        assert state.state == "running"
-    both = [selection_of(spec, storage=str(tmp_path / "two"), experiment=name) for name in ("a", "b")]
-    assert [state.experiment for state in trial_states(str(results), both)] == ["a", "b"]
-
-
-def test_a_storage_that_this_machine_does_not_see_says_nothing_about_its_runs(tmp_path):
-    selection = selection_of(tiny_spec(), storage=str(tmp_path / "mounted"))
-    (state,) = trial_states(str(tmp_path), [selection])
-    assert state.state == "waiting"
-    with run_heartbeat(progress_file(selection.storage, selection.digest), "run"):
-        (state,) = trial_states(str(tmp_path), [selection, selection_of(tiny_spec(), storage="")])
-        assert state.state == "waiting"
-    (state,) = trial_states(str(tmp_path), [selection])
-    assert state.state == "stopped"
+    assert tiny_result.fingerprints.changed(Fingerprints(tiny_data.digest, "another")) == ["stream"]
+    assert tiny_result.fingerprints.changed(Fingerprints("another", None)) == ["dataset"]
 
 
 def test_the_revision_is_that_of_the_program_and_marks_changes(tmp_path, monkeypatch):

@@ -1,6 +1,7 @@
 """The files that Tune writes while it runs, of which only logs of failures and events of TensorBoard are kept."""
 
 import fcntl
+import os
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -8,10 +9,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
+from gd_ray.heartbeat import this_host
 from gd_ray.storage import is_remote, storage_errors
 
 _LOCK = "in-use"
-"""File that a run holds a lock on; the system releases it with the run's process, however that ends."""
+"""File that names a run's process, which holds a lock on it: the system releases that, however the process ends."""
 _TEMPORARY = "gd-ray-tune-"
 
 
@@ -26,7 +28,8 @@ def tune_folder(storage: str, name: str) -> Iterator[Path]:
     folder = parent / name
     with storage_errors(f"folder {str(folder)!r} cannot be written"):
         folder.mkdir(parents=True)
-        lock = (folder / _LOCK).open("w")
+        lock = (folder / _LOCK).open("w", buffering=1)
+        lock.write(f"{this_host()}, process {os.getpid()}\n")
     _acquire(lock)
     try:
         yield folder

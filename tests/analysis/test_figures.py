@@ -9,8 +9,10 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
 import analysis
+from analysis.aggregate import settings
+from analysis.figures import all_figures
 from analysis.figures.comparison import by_ood_ratio, improvement, incremental, paired_slopes
-from analysis.figures.single_trial import accuracy_heat_maps, confusion_matrices
+from analysis.figures.single_trial import accuracy_heat_maps, confusion_matrices, confusion_matrix
 from analysis.figures.style import ON_DARK, OTHER_COLOURS, line_style, panels
 from gd_ray.methods import METHODS, Method
 from gd_ray.paper import TABLES
@@ -131,3 +133,31 @@ def test_a_method_looks_the_same_in_every_figure_and_like_no_other():
     assert len(set(families.values())) == len(families)
     assert looks["bic"]["color"] not in {looks[name]["color"] for name in TABLES[1]}
     assert looks["bic+ext"]["color"] == looks["bic"]["color"]
+
+
+def test_figures_show_the_numbers(report_folder):
+    results = analysis.load(str(report_folder))
+    (setting,) = settings(results)
+    pictures = {shown.name: shown for shown in all_figures(results, setting, lambda *_: None)}
+    assert "samples-glyphs" not in pictures  # no stream at hand
+    axes = pictures["incremental-glyphs-2"].figure.axes[0]
+    line = next(line for line in axes.lines if line.get_label() == "GD")
+    curves = results.curves.merge(setting.trials[["trial_id"]], on="trial_id")
+    rows = curves[(curves["method"] == "gd") & (curves["task_size"] == 2) & (curves["stage"] > 1)]
+    expected = 100 * rows.groupby("classes_seen")["acc"].mean()
+    np.testing.assert_allclose(line.get_ydata(), expected)
+    np.testing.assert_array_equal(line.get_xdata(), [4, 6, 8])
+    ratios = pictures["ood-ratio-glyphs"].figure.axes[0].lines[0].get_xdata()
+    np.testing.assert_allclose(ratios.astype(float), [0.0, 0.5, 0.7, 1.0])
+    distances = pictures["distance-glyphs"].figure.axes[0].lines[0]
+    np.testing.assert_allclose(distances.get_xdata().astype(float), [1, 2, 3])
+    assert np.all(np.diff(distances.get_ydata()) < 0)
+
+
+def test_confusion_matrix_in_the_order_learned():
+    # Class 9 is learned first, then 4; in the end 4 of 10 images of class 9 are taken for class 4.
+    rows = [(1, 9, 9, 10), (2, 9, 9, 6), (2, 9, 4, 4), (2, 4, 4, 10)]
+    counts = pd.DataFrame(rows, columns=["stage", "true_class", "predicted_class", "count"])
+    matrix, borders = confusion_matrix(counts)
+    np.testing.assert_allclose(matrix, [[0.6, 0.4], [0, 1]])
+    assert borders == [1, 2]

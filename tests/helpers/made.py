@@ -17,6 +17,11 @@ NO_STORAGE = "storage-of-made-results"
 """Not 'storage', which the working directory has after a demo."""
 
 
+def right(level: int, seed: int) -> Hits:
+    """90 of a task just learned; of an earlier one 4 fewer for each stage since, moved by the level and the seed."""
+    return lambda s, r: 90 - 4 * (s - r) + level + seed if s > r else 90
+
+
 def made_stage(spec: TrialSpec, stage: int, hits: Hits) -> StageResult:
     """Every class of a task keeps its share of right images; wrong ones are predicted as the newest class."""
     counts = tuple(hits(stage, task) for task in range(1, stage + 1))

@@ -4,6 +4,8 @@ from dataclasses import replace
 
 from gd_ray.methods import METHODS, Method
 from gd_ray.spec import TrialSpec
+from gd_ray.store import write_stages, write_trial
+from gd_ray.trial_result import TrialResult
 
 
 def tiny_spec(**changes) -> TrialSpec:
@@ -31,3 +33,11 @@ def tiny_method(name: str) -> Method:
     options = {"bic": {"held_out": 0.5}, "plcil": {"threshold": 0.3}}
     family = name.partition("+")[0]
     return replace(METHODS[name], options=options[family]) if family in options else METHODS[name]
+
+
+def write_result(folder, result: TrialResult, seed: int | None = None, **changes) -> str:
+    """Write a result into the store, of the same trial or as if it were that of another seed."""
+    spec = result.spec if seed is None else replace(result.spec, seed=seed, **changes)
+    write_stages(str(folder), spec, result.stages)
+    write_trial(str(folder), replace(result, spec=spec), device="cpu", threads=1)
+    return spec.trial_id

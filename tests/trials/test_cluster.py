@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from test_runner import alone, frame, run
 
 from gd_ray.ray_utils import machines
 from tests.helpers.placement import total, watched
+from tests.helpers.runs import alone, frame, run
 from trials.experiments import EXPERIMENTS
 from trials.preflight import check_clocks
 

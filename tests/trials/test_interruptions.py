@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 from ray.exceptions import OutOfMemoryError
-from test_runner import Driver
 
 from gd_ray.errors import UserError
 from gd_ray.ray_utils import start_ray
 from gd_ray.store import trial_states
+from tests.helpers.runs import Driver
 from trials.interruption import RayDiedError, explained_memory
 
 PROGRAM = """

@@ -12,7 +12,6 @@ from contextlib import nullcontext, suppress
 import numpy as np
 import pandas as pd
 import pytest
-from test_runner import alone, frame, tiny
 
 from gd_ray import filesystems
 from gd_ray.checkpoint import Checkpoint
@@ -36,6 +35,7 @@ from gd_ray.store import read_failures, read_selections, trial_states, write_fai
 from gd_ray.trial import run_trial
 from gd_ray.wild.shuffle import prepare_stream
 from gd_ray.wild.stream import WildStream
+from tests.helpers.runs import alone, frame, tiny
 from tests.helpers.s3 import DENIED, THROTTLED, UNKNOWN_KEY, s3_server
 from trials import claim
 from trials.claim import acquire, beat, heartbeat, owns, release

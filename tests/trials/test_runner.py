@@ -1,12 +1,8 @@
-"""Experiments on Ray Tune: results equal to single-process runs, and nothing lost when something dies."""
+"""Experiments on Ray Tune: results equal to single-process runs, and mistakes told before any trial."""
 
 import io
-import os
-import re
-import signal
 import subprocess
 import sys
-import time
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -15,17 +11,14 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
-from gd_ray.checkpoint import Checkpoint
 from gd_ray.errors import UserError
 from gd_ray.fingerprint import Fingerprints
 from gd_ray.kept_models import kept_stages, read_model
-from gd_ray.rows import stages_table
 from gd_ray.storage import write_atomic
-from gd_ray.store import pack, read_rows, trial_states, write_trial
+from gd_ray.store import pack, trial_states, write_trial
 from gd_ray.trial import run_trial
-from gd_ray.wild.ray_scoring import ScorerPool
 from tests.helpers.placement import total, watched
-from trials.experiments import small_spec
+from tests.helpers.runs import alone, frame, run, tiny
 from trials.preflight import check_jobs
 from trials.queue import entries_of
 from trials.registry import DataLocations
@@ -35,36 +28,6 @@ from trials.tune_state import remove_abandoned_state, tune_folder
 from trials.worker import Job
 
 ROOT = Path(__file__).parents[2]
-# What may differ between two runs of a trial: times, and where it ran.
-VARIABLE = ("seconds", "host", "device", "threads", "git_revision", "python", "torch", "ray", "numpy", "cpu_model")
-
-
-def tiny(method, seed=0, **changes):
-    small = {"num_classes": 6, "task_size": 2, "train_per_class": 8, "test_per_class": 4, "coreset_size": 8}
-    size = {"stream": "glyphs:600", "window": 200, "batch_size": 8, "epoch_factor": 0.01}
-    return small_spec(method, seed, **{**small, **size, **changes})
-
-
-def comparable(rows):
-    rows = rows[sorted(name for name in rows.columns if not name.startswith(VARIABLE))].astype({"trial_id": str})
-    return rows.sort_values(
-        [name for name in ("trial_id", "stage", "task", "position", "true_class", "predicted_class") if name in rows]
-    ).reset_index(drop=True)
-
-
-def frame(results, kind, trials=None):
-    return comparable(read_rows(str(results), kind, trials)[0].to_pandas())
-
-
-def alone(specs, storage):
-    """The stages of each trial run in this process."""
-    locations = DataLocations(storage=str(storage))
-    tables = []
-    for spec in specs:
-        data = locations.load_data(spec.dataset, spec.train_per_class, spec.test_per_class)
-        stream = locations.open_stream(spec.stream) if spec.method.external else None
-        tables.append(stages_table(spec, run_trial(spec, data, stream).stages).to_pandas())
-    return comparable(pd.concat(tables))
 
 
 @pytest.fixture(scope="module")
@@ -84,11 +47,6 @@ def ray():
         start_ray(num_cpus=2)
         yield ray
         ray.shutdown()
-
-
-def run(name, specs, folder, **changes):
-    cluster = Cluster(storage=str(folder / "storage"), **{"scorers": 1, **changes})
-    return run_experiment(name, specs, str(folder / "results"), cluster, Console(quiet=True))
 
 
 @pytest.fixture(scope="module")
@@ -297,97 +255,6 @@ def test_a_trial_that_scores_its_window_itself_gives_the_same_rows(finished_run)
         assert pooled.drop(columns=itself.columns).isna().all(axis=None)  # columns of other packed trials
 
 
-LONG = {"epoch_factor": 0.2}  # enough to be interrupted
-GRID = "\n".join(
-    f"{key}: {value}"
-    for key, value in {**tiny("gd", **LONG).flat(), "method": "[gd, lwf]"}.items()
-    if not key.startswith("method_") and key != "plugin"
-)
-
-
-class Driver:
-    """`gd-ray run` of two trials in a process of its own, as a person would start it."""
-
-    def __init__(self, folder, code="from trials.cli import main; main()"):
-        self.folder = folder
-        (folder / "grid.yaml").write_text(GRID)
-        command = [sys.executable, "-P", "-c", code, "run", "grid.yaml"]
-        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-        # A shell's background job, which these tests may be, ignores Ctrl-C; a run in a terminal does not.
-        pipes["preexec_fn"] = lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)
-        self.process = subprocess.Popen(command, cwd=folder, start_new_session=True, **pipes)
-
-    def wait_for_checkpoint(self):
-        """Until some trial is past its second stage."""
-        deadline = time.time() + 200
-        while not self.checkpoints() and time.time() < deadline:
-            time.sleep(0.1)
-        assert self.checkpoints()
-
-    def checkpoints(self):
-        return list((self.folder / "storage" / "checkpoints").glob("[!.]*.pt"))
-
-    def wait_for_tune(self):
-        """Until its trials are about to start."""
-        deadline = time.time() + 200
-        while not self.has_tune() and time.time() < deadline:
-            time.sleep(0.1)
-
-    def has_tune(self):
-        return any((self.folder / "storage" / "tune").glob(f"*-{self.process.pid}"))
-
-    def interrupt(self):
-        os.killpg(self.process.pid, signal.SIGINT)  # as a terminal does
-
-    def terminate(self):
-        self.process.terminate()  # as a batch system does
-
-    def end(self):
-        out, err = self.process.communicate(timeout=240)
-        return self.process.returncode, out, err
-
-
-def specs_of_driver():
-    return [tiny(method, **LONG) for method in ("gd", "lwf")]
-
-
-def test_nothing_is_lost_to_a_killed_driver_to_ctrl_c_to_a_batch_system_or_to_two_runs_at_once(tmp_path):
-    killed = Driver(tmp_path)
-    killed.wait_for_checkpoint()
-    os.killpg(killed.process.pid, signal.SIGKILL)
-    killed.end()
-    before = {
-        checkpoint.trial_id: {stage.stage: stage.seconds["model"] for stage in checkpoint.results if stage.stage > 1}
-        for checkpoint in map(Checkpoint.load, killed.checkpoints())
-    }
-    assert before
-
-    interrupted, terminated = Driver(tmp_path), Driver(tmp_path)
-    running = {interrupted: interrupted.interrupt, terminated: terminated.terminate}
-    while running:  # at once: neither is left the time to finish its trials
-        for driver in [driver for driver in running if driver.has_tune()]:
-            running.pop(driver)()
-        time.sleep(0.1)
-    for driver in (interrupted, terminated):
-        code, _, err = driver.end()
-        assert (code, err) == (130, "gd-ray: stopping ...\ngd-ray: interrupted; run the same command to resume.\n")
-
-    for code, out, err in [driver.end() for driver in (Driver(tmp_path), Driver(tmp_path))]:
-        assert code == 0, err
-        assert "ACC" in out
-    found = frame(tmp_path / "results", "stages")
-    pd.testing.assert_frame_equal(found, alone(specs_of_driver(), tmp_path / "storage"), check_exact=True)
-    assert not list((tmp_path / "results").rglob("*.tmp"))
-    assert not list((tmp_path / "storage" / "progress").iterdir())
-    # Stages that were finished are not computed again: their times are those of the first run.
-    timed = pd.read_parquet(tmp_path / "results" / "stages", columns=["trial_id", "stage", "seconds_model"]).set_index(
-        ["trial_id", "stage"]
-    )["seconds_model"]
-    for trial_id, stages in before.items():
-        for stage, seconds in stages.items():
-            assert set(timed.loc[(trial_id, stage)]) == {seconds}
-
-
 def test_bad_options_are_told_before_any_trial(ray, tmp_path):
     from gd_ray.errors import UserError
 
@@ -414,107 +281,6 @@ def test_bad_options_are_told_before_any_trial(ray, tmp_path):
     blocked.write_text("no folder")
     with pytest.raises(UserError, match="cannot be written"):
         run_experiment("bad", [tiny("gd")], str(blocked), Cluster(), Console(quiet=True))
-
-
-FAILING = """
-@LEARNERS.register("failing")
-class Failing(Learner):
-    def train(self, stage, previous):
-        with Path(FOLDER, "attempts").open("a") as file:
-            print(self.spec.method.name, file=file)
-        if self.spec.method.name == "wa-mistake":
-            raise UserError("the loss is not finite; lower learning_rate.")
-        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
-
-
-register_method(Method(name="wa-oom", title="Out of memory", learner="failing"))
-register_method(Method(name="wa-mistake", title="A mistake", learner="failing"))
-
-
-@LEARNERS.register("unsteady")
-class Unsteady(Aligning):
-    def train(self, stage, previous):  # fails once in every stage
-        mark = Path(FOLDER, f"failed-{stage.number}")
-        if not mark.exists():
-            mark.touch()
-            raise RuntimeError("only once")
-        return super().train(stage, previous)
-
-
-register_method(Method(name="wa-unsteady", title="Unsteady", learner="unsteady"))
-
-
-def _exit(outputs):
-    with Path(FOLDER, "exits").open("a") as file:
-        print(os.getpid(), file=file)
-    os._exit(3)
-
-
-RANKINGS["exit"] = Ranking(_exit, "margin")
-sampling = {"external": True, "previous_sampling": "exit", "ood_sampling": "random"}
-register_method(Method(name="wa-exit", title="Dying scorers", learner="aligning", **sampling))
-"""
-PLUGIN = Path(__file__).parents[1] / "helpers" / "plugin_example.py"
-
-
-def test_a_plugin_runs_in_every_process_of_a_run(tmp_path):
-    """Two trials at once, each with a scorer of its own: learner, network, ranking and data set of the plugin."""
-    size = {"num_classes": 4, "task_size": 2, "train_per_class": 8, "test_per_class": 4, "coreset_size": 8}
-    size |= {"seed": "[0, 1]"}
-    grid = {"plugin": "mine.py", "method": "wa-margin", "dataset": "stripes", "network": "two-convolutions", **size}
-    grid |= {"stream": "glyphs:600", "window": 200, "batch_size": 8, "epoch_factor": 0.01}
-    text = PLUGIN.read_text()
-    (tmp_path / "mine.py").write_text(text)
-    (tmp_path / "grid.yaml").write_text("\n".join(f"{key}: {value}" for key, value in grid.items()))
-
-    def start(*options):
-        command = [sys.executable, "-c", "from trials.cli import main; main()", "run", "grid.yaml", *options]
-        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
-
-    done = start("--scorers", "1")
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "WA by margin" in done.stdout
-    stages = read_rows(str(tmp_path / "results"), "stages")[0].to_pandas()
-    assert stages["trial_id"].nunique() == 2
-    last = stages[stages["stage"] == 2]
-    losses = [name for name in stages if name.startswith("loss_")]
-    assert {"loss_model_ce", "loss_model_kd"} <= set(losses), losses
-    assert last[["loss_model_ce", "loss_model_kd"]].notna().all(axis=None)
-    samples = read_rows(str(tmp_path / "results"), "samples", filters=[("source", "=", "previous")])[0].to_pandas()
-    assert set(samples["score_kind"]) == {"margin"}
-    assert "2 of them finished already" in start().stdout
-
-    imports = "import os\nfrom pathlib import Path\nfrom gd_ray.errors import UserError"
-    (tmp_path / "mine.py").write_text(f"{text}\n{imports}\nFOLDER = {str(tmp_path)!r}\n{FAILING}")
-    fields = ["seed=2", "task_size=1", "method=wa-margin,wa-oom,wa-mistake,wa-unsteady,wa-exit"]
-    changed = start(*(word for field in fields for word in ("--set", field)), "--retries", "1", "--scorers", "1")
-    assert changed.returncode == 1, changed.stderr
-    assert sorted((tmp_path / "attempts").read_text().split()) == [
-        "wa-mistake",
-        "wa-oom",
-        "wa-oom",
-    ]  # a mistake is not retried
-    assert "the loss is not finite; lower learning_rate. (log:" in changed.stdout
-    assert "GPU ran out of memory for batches of 8 images in a trial with 0 of it; raise --gpus" in changed.stdout
-    assert "Failed: Unsteady" not in changed.stdout  # more failures than retries, but one a stage
-    assert len(list(tmp_path.glob("failed-*"))) == 3
-    exits = (tmp_path / "exits").read_text().split()
-    assert len(exits) == 2 * (ScorerPool().restarts + 1)  # of the first attempt, and of the retry
-    said = " ".join(changed.stdout.split())
-    assert re.search(rf"Dying scorers.*: 4 scorers of the stream died on .* \(processes {', '.join(exits[4:])}\)", said)
-    assert "they exited without an error or a fatal signal" in said
-    assert "3 trials are not finished" in changed.stdout
-    assert "Note: results" in changed.stdout
-    assert "have trials of method 'wa-margin' made with plugin" in changed.stdout
-    for content, says in (
-        ("def broken(:", "has a syntax error in line 1"),
-        (text.replace('"wa-plain"', '"gd"'), "method 'gd' exists already; give yours another name."),
-    ):
-        (tmp_path / "mine.py").write_text(content)
-        refused = start()
-        assert refused.returncode == 2
-        assert says in refused.stderr
-        assert refused.stderr.count("\n") == 1
 
 
 def test_a_terminal_shows_what_happens_before_the_first_trial(tmp_path, monkeypatch):
