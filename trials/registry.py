@@ -2,8 +2,9 @@
 
 import json
 import os
+import shutil
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -13,6 +14,7 @@ from uuid import uuid4
 from gd_ray.data import DATASETS, DESCRIPTION
 from gd_ray.errors import UserError, unknown_name, unused_name
 from gd_ray.storage import delete_folder, exists, is_remote, join, publish_folder, sibling, storage_errors
+from gd_ray.temporary import remove_abandoned, use_folder
 
 if TYPE_CHECKING:
     from gd_ray.data.dataset import LabelledData
@@ -140,7 +142,7 @@ def _images_per_class(folder: str) -> tuple[int, int]:
 
 
 def _make_glyphs(source: str, address: str) -> None:
-    """Prepare a stream under a unique name and rename it: two runs may want it at the same time."""
+    """Prepare a stream in a folder of its own and move it: two runs may want it at the same time."""
     from gd_ray.ray_utils import map_in_process, map_with_ray
     from gd_ray.wild.manifest import NAME as MANIFEST
     from gd_ray.wild.shuffle import prepare_stream
@@ -149,9 +151,11 @@ def _make_glyphs(source: str, address: str) -> None:
     # A Ray worker takes longer to start than to draw so few.
     mapper = map_in_process if number.isdecimal() and int(number) <= _DRAWN_AT_ONCE else map_with_ray
     temporary = sibling(address, uuid4().hex)
-    with storage_errors(f"stream {source!r} cannot be written to {address!r}"):
-        try:
-            prepare_stream(source, temporary, mapper=mapper)
-            publish_folder(temporary, address, MANIFEST)
-        finally:
-            delete_folder(temporary)
+    unfinished = join(temporary, "stream")
+    with storage_errors(f"stream {source!r} cannot be written to {address!r}"), ExitStack() as stack:
+        stack.callback(delete_folder, temporary)
+        if not is_remote(address):
+            remove_abandoned(Path(address).parent.glob(f"{Path(address).name}-*"), shutil.rmtree)
+            stack.enter_context(use_folder(Path(temporary)))
+        prepare_stream(source, unfinished, mapper=mapper)
+        publish_folder(unfinished, address, MANIFEST)

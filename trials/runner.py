@@ -41,7 +41,7 @@ from trials.interruption import RayDiedError, explained_memory, limited_start, w
 from trials.preflight import check_clocks, check_devices, check_jobs
 from trials.registry import DataLocations, Sizes
 from trials.resources import Cluster, TrialResources, parse_folders, resolve_resources
-from trials.tune_state import remove_abandoned_state, tune_folder
+from trials.tune_state import remove_abandoned_files, tune_folder
 from trials.worker import Job, run_job, saved_files
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def run_experiment(
     jobs = [Job(spec, results, storage, locations, run, cluster.keep_models) for spec in unique(specs)]
     for folder in ("results", results), ("storage", storage):
         check_writable(*folder)
-    remove_abandoned_state(storage)
+    remove_abandoned_files(storage)
     done = finished(results)
     open_jobs = [job for job in jobs if job.spec.trial_id not in done]
     console.print(f"{name}: {counted(len(jobs), 'trial')}, {len(jobs) - len(open_jobs)} of them finished already.")
@@ -179,6 +179,7 @@ def _tune(
     shares = (of_first_models(len(entries) - len(jobs)), resources)
     with tune_folder(storage, name) as folder:
         _run_queue(queue, shares, attempts, cluster, folder, logs)
+    remove_abandoned_files(storage)  # those of processes that had not ended when this run began
     for entry in queue.left():
         fail([entry.job], "Ray Tune ended without finishing it", logs[entry.name])
     return failures

@@ -7,20 +7,17 @@ never enter the object store, and only candidates leave a scorer.
 import copy
 import os
 import pickle
-import shutil
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import reduce
-from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 from gd_ray.errors import UserError
 from gd_ray.failures import ExplainedError, explain, innermost, is_users
 from gd_ray.malloc import keep_freed_memory
 from gd_ray.plugins import Plugin, load_plugins, loaded_plugins
 from gd_ray.ray_utils import switches
+from gd_ray.temporary import temporary_folder
 from gd_ray.wild.sampling import Candidates, merge_candidates
 from gd_ray.wild.scorer_processes import ScorerProcesses
 from gd_ray.wild.scoring import Scorer, ScoringJob
@@ -56,16 +53,22 @@ def ray_scorer(pool: ScorerPool) -> Scorer:
         units = job.units()
         rows = [{"unit": pickle.dumps(units[k : k + pool.units])} for k in range(0, len(units), pool.units)]
         device = job.model.device.type
-        processes = ScorerProcesses(Path(tempfile.gettempdir(), f"gd-ray-scorers-{uuid4().hex}"))
         parts: list[Candidates] = []
-        dataset = ray.data.from_items(rows, override_num_blocks=len(rows)).map_batches(
-            _Scorer,
-            fn_constructor_args=(shipped, loaded_plugins(), pool, processes, variables_for(device), device),
-            batch_size=1,
-            compute=ray.data.ActorPoolStrategy(size=min(pool.scorers, len(rows))),
-            **actor_options(pool.cpus, own_machine=device != "cpu"),
-        )
-        try:
+        with temporary_folder("scorers") as folder:
+            dataset = ray.data.from_items(rows, override_num_blocks=len(rows)).map_batches(
+                _Scorer,
+                fn_constructor_args=(
+                    shipped,
+                    loaded_plugins(),
+                    pool,
+                    ScorerProcesses(folder),
+                    variables_for(device),
+                    device,
+                ),
+                batch_size=1,
+                compute=ray.data.ActorPoolStrategy(size=min(pool.scorers, len(rows))),
+                **actor_options(pool.cpus, own_machine=device != "cpu"),
+            )
             for row in dataset.iter_rows():
                 if row["error"]:
                     raise (UserError if row["users"] else ExplainedError)(row["error"])
@@ -73,9 +76,7 @@ def ray_scorer(pool: ScorerPool) -> Scorer:
                 on_images(row["images"])
                 if len(parts) > 8:  # keep memory flat however long the window is
                     parts = [reduce(merge_candidates, parts)]
-            return reduce(merge_candidates, parts)
-        finally:
-            shutil.rmtree(processes.folder, ignore_errors=True)
+        return reduce(merge_candidates, parts)
 
     return score
 
@@ -103,13 +104,13 @@ class _Scorer:
     ) -> None:
         os.environ.update(variables)
         self.pool, self.failure = pool, dict[str, list[Any]]()
-        processes.add_this_process()
-        dead = processes.dead()
-        if len(dead) > pool.restarts:  # one more would die as well
-            self.failure = {"error": [processes.explain(dead)]}
-            return
         try:
-            self.job = self._load(shipped, plugins, device)
+            processes.add_this_process()
+            dead = processes.dead()
+            if len(dead) > pool.restarts:  # one more would die as well
+                self.failure = {"error": [processes.explain(dead)]}
+            else:
+                self.job = self._load(shipped, plugins, device)
         except Exception as error:
             self.failure = self._explained(error)
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from gd_ray.heartbeat import Progress, is_dead, this_host
 from gd_ray.naming import counted
+from gd_ray.temporary import remove_temporary_folders, use_folder
 
 
 class ScorerProcesses:
@@ -17,14 +18,15 @@ class ScorerProcesses:
         self.folder = folder
 
     def add_this_process(self) -> None:
-        self.folder.mkdir(exist_ok=True)
+        remove_temporary_folders()  # a machine without the trial has nobody else to delete those of earlier stages
+        self._lock = use_folder(self.folder)
         # Stays open, for a signal handler cannot open a file.
         self._file = self.folder.joinpath(str(os.getpid())).open("w")
         faulthandler.enable(self._file, all_threads=False)
 
     def dead(self) -> list[int]:
         """Return the ids of those that do not exist any more."""
-        known = sorted(int(path.name) for path in self.folder.iterdir())
+        known = sorted(int(path.name) for path in self.folder.glob("[0-9]*"))
         return [pid for pid in known if is_dead(Progress(host=this_host(), pid=pid))]
 
     def explain(self, dead: list[int]) -> str:

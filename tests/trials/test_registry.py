@@ -98,3 +98,11 @@ def test_storage_that_does_not_answer_stays_a_reason_to_try_again(monkeypatch):
     monkeypatch.setattr("gd_ray.wild.stream.read_manifest", unreachable)
     with pytest.raises(Unreachable, match=r"cannot be opened. If it is elsewhere, give its folder with --stream far="):
         DataLocations().open_stream("far")
+
+
+def test_a_half_drawn_stream_of_a_killed_run_goes_when_it_is_drawn_again(tmp_path):
+    left = tmp_path / "streams" / "glyphs-40-0123"
+    (left / "stream").mkdir(parents=True)
+    (left / "in-use").touch()
+    assert len(DataLocations(storage=str(tmp_path)).open_stream("glyphs:40")) == 40
+    assert [path.name for path in (tmp_path / "streams").iterdir()] == ["glyphs-40"]

@@ -24,7 +24,7 @@ from trials.queue import entries_of
 from trials.registry import DataLocations
 from trials.resources import Cluster
 from trials.runner import run_experiment
-from trials.tune_state import remove_abandoned_state, tune_folder
+from trials.tune_state import remove_abandoned_files, tune_folder
 from trials.worker import Job
 
 ROOT = Path(__file__).parents[2]
@@ -141,11 +141,11 @@ def test_state_of_tune_is_removed_once_its_run_was_killed_and_not_before(remote,
     holder = subprocess.Popen([sys.executable, "-c", HOLD, storage, "a/error.txt"], stdout=subprocess.PIPE, text=True)
     folder = Path(holder.stdout.readline().strip())
     before = sorted(folder.rglob("*"))
-    remove_abandoned_state(storage)
+    remove_abandoned_files(storage)
     assert sorted(folder.rglob("*")) == before
     holder.kill()
     holder.wait()
-    remove_abandoned_state(storage)
+    remove_abandoned_files(storage)
     left = [path.name for path in tmp_path.rglob("*") if path.is_file()]
     assert left == ([] if remote else ["error.txt"])  # of an object store the log is there
     with tune_folder(storage, "trials-2") as folder:
