@@ -160,8 +160,9 @@ def _tune(
 
     def fail(failed: list[Job], error: str, log: str) -> None:
         failures.extend(TrialFailure(job.spec, error, without_credentials(log)) for job in failed)
-        for job in failed:
-            write_failure(results, job.spec.trial_id, error, log)
+        with suppress(OSError, UserError):  # a full disk, say: Tune would end all other trials for it
+            for job in failed:
+                write_failure(results, job.spec.trial_id, error, log)
 
     def on_failure(trial: Any, error: str) -> None:
         entry, failed = queue.entries[trial.config["job"]], list[Job]()
@@ -169,15 +170,15 @@ def _tune(
             failed = [entry.job]
         elif "refused" in trial.last_result:  # else trials try to train it themselves
             failed = queue.drop(entry.job.spec.first_model_id)
-        with suppress(OSError, UserError):  # a full disk, say: Tune would end all other trials for it
-            if is_remote(storage) and trial.error_file:
+        fail(failed, error, logs[entry.name])
+        if not cluster.tensorboard and trial.error_file:
+            with suppress(OSError, UserError):
                 write_atomic(logs[entry.name], Path(trial.error_file).read_bytes())
-            fail(failed, error, logs[entry.name])
 
     attempts = Attempts(cluster.retries, "GPU" if resources.gpus else "CPU", on_failure)
     queue = JobQueue(entries, attempts.take_lost)
     shares = (of_first_models(len(entries) - len(jobs)), resources)
-    with tune_folder(storage, name) as folder:
+    with tune_folder(storage, name, events=cluster.tensorboard) as folder:
         _run_queue(queue, shares, attempts, cluster, folder, logs)
     remove_abandoned_files(storage)  # those of processes that had not ended when this run began
     for entry in queue.left():

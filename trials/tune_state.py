@@ -1,7 +1,7 @@
 """The files that Tune writes while it runs, of which only logs of failures and events of TensorBoard are kept."""
 
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from gd_ray.storage import is_remote, storage_errors
@@ -9,16 +9,20 @@ from gd_ray.temporary import remove_abandoned, remove_temporary_folders, tempora
 
 
 @contextmanager
-def tune_folder(storage: str, name: str) -> Iterator[Path]:
+def tune_folder(storage: str, name: str, *, events: bool) -> Iterator[Path]:
     """Make the folder where Tune keeps its state, and delete that state at the end; nothing resumes from it.
 
-    For an object store it is a temporary folder.
+    It is a temporary one, so that a run outlives storage that goes away; with events of TensorBoard, it is in the
+    storage.
     """
-    with ExitStack() as stack:
-        with storage_errors("the folder of Tune cannot be written"):
-            parent = stack.enter_context(temporary_folder("tune")) if is_remote(storage) else Path(storage, "tune")
-            folder = parent / name
-            stack.enter_context(use_folder(folder))
+    if not events:
+        with temporary_folder("tune") as folder:
+            yield folder / name
+        return
+    folder = Path(storage, "tune", name)
+    with storage_errors(f"folder {str(folder)!r} cannot be written"):
+        lock = use_folder(folder)
+    with lock:
         try:
             yield folder
         finally:

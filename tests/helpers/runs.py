@@ -4,7 +4,10 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
+from contextlib import suppress
+from pathlib import Path
 
 import pandas as pd
 from rich.console import Console
@@ -91,8 +94,10 @@ class Driver:
             time.sleep(0.1)
 
     def has_tune(self):
-        locks = (self.folder / "storage" / "tune").glob("*/in-use")
-        return any(lock.read_text().endswith(f" {self.process.pid}\n") for lock in locks)
+        locks = Path(tempfile.gettempdir()).glob("gd-ray-tune-*/in-use")
+        with suppress(FileNotFoundError):  # another one has just ended
+            return any(lock.read_text().endswith(f" {self.process.pid}\n") for lock in locks)
+        return False
 
     def interrupt(self):
         os.killpg(self.process.pid, signal.SIGINT)  # as a terminal does

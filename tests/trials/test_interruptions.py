@@ -64,7 +64,7 @@ def test_a_run_ends_within_seconds_of_a_signal_to_its_group_or_of_the_death_of_r
     code, out, err = terminated.end()
     assert (code, err) == (130, "gd-ray: stopping ...\ngd-ray: interrupted; run the same command to resume.\n")
     assert "Traceback" not in out
-    assert not list(tune.iterdir())
+    assert not tune.exists()
     assert not is_running()
 
     # Only the process of the command line may be ended; a program of the user's gets a message and, if it can be

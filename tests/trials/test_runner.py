@@ -124,21 +124,21 @@ def test_models_are_kept_as_asked_also_first_ones_that_trials_share(finished_run
 HOLD = """
 import sys, time
 from trials.tune_state import tune_folder
-with tune_folder(sys.argv[1], "trials-1") as folder:
+with tune_folder(sys.argv[1], "trials-1", events=sys.argv[2] == "True") as folder:
+    (folder / "a").mkdir(parents=True)
     (folder / "tuner.pkl").touch()
-    (folder / "a").mkdir()
-    (folder / sys.argv[2]).touch()
+    (folder / "a" / "error.txt").touch()
     print(folder, flush=True)
     time.sleep(60)
 """
 
 
-@pytest.mark.parametrize("remote", [False, True])
-def test_state_of_tune_is_removed_once_its_run_was_killed_and_not_before(remote, tmp_path, monkeypatch):
-    storage = "s3://bucket/storage" if remote else str(tmp_path / "storage")
+@pytest.mark.parametrize("events", [False, True])
+def test_state_of_tune_is_removed_once_its_run_was_killed_and_not_before(events, tmp_path, monkeypatch):
+    storage = str(tmp_path / "storage")
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    holder = subprocess.Popen([sys.executable, "-c", HOLD, storage, "a/error.txt"], stdout=subprocess.PIPE, text=True)
+    holder = subprocess.Popen([sys.executable, "-c", HOLD, storage, str(events)], stdout=subprocess.PIPE, text=True)
     folder = Path(holder.stdout.readline().strip())
     before = sorted(folder.rglob("*"))
     remove_abandoned_files(storage)
@@ -147,8 +147,9 @@ def test_state_of_tune_is_removed_once_its_run_was_killed_and_not_before(remote,
     holder.wait()
     remove_abandoned_files(storage)
     left = [path.name for path in tmp_path.rglob("*") if path.is_file()]
-    assert left == ([] if remote else ["error.txt"])  # of an object store the log is there
-    with tune_folder(storage, "trials-2") as folder:
+    assert left == (["error.txt"] if events else [])  # else the run has written it to the storage
+    with tune_folder(storage, "trials-2", events=events) as folder:
+        folder.mkdir(exist_ok=True)
         (folder / "tuner.pkl").touch()
     assert not folder.exists()
 
