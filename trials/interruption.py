@@ -137,16 +137,16 @@ def watched_servers(restarts_s: float) -> Iterator[None]:
             interrupt_main()
 
     def watch(name: str, address: str | tuple[str, int], patience_s: float) -> None:
-        answered = None
+        answered = time.monotonic()  # this process has just connected to it
         while not ended.wait(0.5):  # a signal that killed the server as well is known by then
             try:
                 with _connect(address) as server:
                     answered = time.monotonic()
                     while not ended.is_set() and _is_open(server):
                         answered = time.monotonic()
+            except PermissionError:  # another user's
+                return
             except OSError:
-                if answered is None:  # another user's, say
-                    return
                 if time.monotonic() - answered > patience_s and not ended.is_set() and not _requested.is_set():
                     ended.set()
                     end(name)

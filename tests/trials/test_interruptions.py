@@ -2,11 +2,13 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from ray.exceptions import OutOfMemoryError
@@ -15,7 +17,7 @@ from gd_ray.errors import UserError
 from gd_ray.ray_utils import start_ray
 from gd_ray.store import trial_states
 from tests.helpers.runs import Driver
-from trials.interruption import RayDiedError, explained_memory
+from trials.interruption import RayDiedError, explained_memory, watched_servers
 
 PROGRAM = """
 import sys
@@ -96,6 +98,20 @@ def test_a_run_ends_within_seconds_of_a_signal_to_its_group_or_of_the_death_of_r
         assert "Traceback" not in err
     assert err.startswith("gd-ray: Ray's raylet died (logs: /")
     assert seconds_until(lambda: not is_running(), 60) < 30
+
+
+def test_a_raylet_that_died_before_the_run_first_looked_is_noticed(tmp_path, monkeypatch):
+    import ray
+
+    node = {"NodeID": "a", "RayletSocketName": str(tmp_path / "sockets" / "raylet")}
+    with socket.create_server(("127.0.0.1", 0)) as gcs:
+        address = f"127.0.0.1:{gcs.getsockname()[1]}"
+        context = SimpleNamespace(get_node_id=lambda: "a", gcs_address=address)
+        monkeypatch.setattr(ray, "get_runtime_context", lambda: context)
+        monkeypatch.setattr(ray, "nodes", lambda: [node])
+        with pytest.raises(RayDiedError, match="Ray's raylet died"), watched_servers(0.0):
+            for _ in range(200):
+                time.sleep(0.1)
 
 
 def test_a_ray_that_does_not_start_is_told_in_one_sentence(monkeypatch):
