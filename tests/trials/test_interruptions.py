@@ -110,8 +110,7 @@ def test_a_raylet_that_died_before_the_run_first_looked_is_noticed(tmp_path, mon
         monkeypatch.setattr(ray, "get_runtime_context", lambda: context)
         monkeypatch.setattr(ray, "nodes", lambda: [node])
         with pytest.raises(RayDiedError, match="Ray's raylet died"), watched_servers(0.0):
-            for _ in range(200):
-                time.sleep(0.1)
+            seconds_until(lambda: False, 20)
 
 
 def test_a_ray_that_does_not_start_is_told_in_one_sentence(monkeypatch):
