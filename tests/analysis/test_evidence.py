@@ -105,6 +105,10 @@ def published():
     return analysis.load(str(ROOT / build.REDUCED.folder))
 
 
+def test_the_published_ids_are_still_those_of_their_specs(published):
+    assert {*published.trials["trial_id"].astype(str)} == {spec.trial_id for spec in EXPERIMENTS["reduced"].specs()}
+
+
 @pytest.mark.parametrize("evidence", build.PUBLISHED, ids=lambda evidence: evidence.folder)
 def test_the_files_have_what_the_published_parquet_holds(evidence):
     if not finished(str(ROOT / evidence.folder)):
