@@ -62,6 +62,7 @@ class Attempts(tune.Callback):
     def on_trial_complete(self, iteration: int, trials: Any, trial: Any, **info: Any) -> None:  # noqa: ARG002
         if "refused" in trial.last_result:
             self.on_failure(trial, trial.last_result["refused"])
+        _forget(trial)
 
     def on_step_begin(self, iteration: int, trials: Any, **info: Any) -> None:  # noqa: ARG002
         """End the run when no machine is left, for which Tune would wait for ever."""
@@ -87,3 +88,10 @@ class Attempts(tune.Callback):
             return False
         self.losses[trial.config["job"]] += 1
         return self.losses[trial.config["job"]] <= _LOSSES
+
+
+def _forget(trial: Any) -> None:
+    """Drop most of what Tune keeps of a trial until the run ends, however many more trials it has."""
+    trial.metric_analysis.clear()
+    trial.metric_n_steps.clear()
+    trial.last_result.pop("config", None)

@@ -10,7 +10,8 @@
    experiments with what they pay once, in turn.
 3. A pool of scorers: what it costs at each stage more than a trial that scores its short window itself.
 4. Many trials: 300 of one update a stage in one run on two cores. Seconds between the ends of trials, CPU seconds and
-   memory of the driver, for every thirty trials: none may grow with the number of trials.
+   memory of the driver, for every thirty trials: none may grow with the number of trials, but for the 20 kB of a
+   finished trial that Tune does not let go.
 
 Run it on a quiet machine with two cores: make bench-runner. Takes half an hour; methods may be named as arguments, or
 'many' for the fourth part alone.

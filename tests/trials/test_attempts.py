@@ -4,6 +4,7 @@ import pickle
 from types import SimpleNamespace
 
 import pytest
+from ray.tune.experiment import Trial as TuneTrial
 
 from gd_ray.failures import ExplainedError, LostMachineError, explain, lost_machine
 from trials import attempts
@@ -118,3 +119,14 @@ def test_a_run_without_any_machine_ends_in_a_sentence(trial, monkeypatch):
     assert str(error.value) == (
         "the cluster has had no machine with a CPU for 10 minutes; add one, then run the same command to resume."
     )
+
+
+def test_a_finished_trial_leaves_little_in_the_memory_of_the_driver():
+    trial = TuneTrial("trial", config={"job": "one"}, stub=True)
+    for stage in (1, 2):
+        trial.update_last_result({"stage": stage, "training_iteration": stage, "config": {"job": "one"}})
+    assert trial.metric_analysis["stage"]["max"] == 2
+    Attempts(1, "CPU", lambda *_: None).on_trial_complete(1, [trial], trial)
+    assert (trial.metric_analysis, trial.metric_n_steps) == ({}, {})
+    assert {"stage", "training_iteration"} <= trial.last_result.keys()  # which Tune reads once more
+    assert "config" not in trial.last_result
