@@ -1,6 +1,7 @@
 """Write the generated parts of README.md and REPRODUCTION.md from published Parquet: `make evidence`.
 
-It replaces everything between two marks of each file, and nothing else.
+It replaces everything between two marks of each file, and nothing else. The findings come from the template
+findings.md.j2, which takes every number of a sentence from the trials.
 """
 
 import sys
@@ -8,8 +9,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
 from analysis.evidence import reduced, reduced_more
-from analysis.evidence.claims import Sections
+from analysis.evidence.claims import METRICS, Sections
+from analysis.evidence.facts import Facts, rows_by_title
 from analysis.figures.style import ReportFigure, render
 from analysis.results import Results, load
 from gd_ray.errors import UserError
@@ -48,6 +52,10 @@ MORE = Evidence(
 )
 """In a folder of its own: trials that both experiments have were computed on two kinds of CPU, under one id."""
 PUBLISHED = (REDUCED, MORE)
+FINDINGS = "<!-- begin: written by 'make evidence' from analysis/evidence/findings.md.j2 -->"
+TEMPLATES = Environment(
+    loader=PackageLoader("analysis.evidence", ""), autoescape=False, trim_blocks=True, undefined=StrictUndefined
+)
 
 
 def clock_hours(results: Results) -> float:
@@ -101,9 +109,25 @@ def write(root: Path, evidence: Evidence) -> None:
         path.write_text(replace_part(file, path.read_text(), evidence.begin, new))
 
 
+def findings(results: Results) -> str:
+    """Return the findings with their marks, every number from the trials."""
+    metrics = {metric.title: metric for metric in METRICS}
+    facts = Facts(results, results.trials, rows_by_title(reduced.SECTIONS), metrics)
+    return f"{FINDINGS}\n\n{TEMPLATES.get_template('findings.md.j2').render(reduced=facts).strip()}\n\n{END}"
+
+
+def write_findings(root: Path) -> None:
+    """Write the findings into REPRODUCTION.md."""
+    path = root / "REPRODUCTION.md"
+    new = findings(load(str(root / REDUCED.folder)))
+    path.write_text(replace_part(path.name, path.read_text(), FINDINGS, new))
+
+
 if __name__ == "__main__":
+    top = Path(__file__).parents[2]
     try:
         for published in PUBLISHED:
-            write(Path(__file__).parents[2], published)
+            write(top, published)
+        write_findings(top)
     except UserError as error:
         sys.exit(f"evidence: {error}")

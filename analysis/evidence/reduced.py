@@ -41,7 +41,7 @@ GD_LONGEST = Row("gd", {"epoch_factor": 0.3}, "four times the epochs")
 GD_EXT_FEWER = Row("gd+ext", {"batch_size": 64}, "batches of 64")
 E2E_TUNED = Row("e2e", {"fine_tune_factor": 13.0}, "13 times the fine-tuning")
 GD_TUNED = Row("gd", {"fine_tune_factor": 8.0}, "8 times the fine-tuning")
-RELEASED = tuple(Row(method, {"convention": "released"}) for method in ("gd", "gd+ext"))
+RELEASED = tuple(Row(method, {"convention": "released"}, "released") for method in ("gd", "gd+ext"))
 _OOD_RATIOS = {ratio: Row("gd+ext", {"ood_ratio": ratio}, f"OOD ratio {ratio:.1f}") for ratio in (0.0, 0.3, 0.5, 1.0)}
 SECTIONS: Sections = (
     ("", _rows("oracle")),

@@ -1,0 +1,113 @@
+"""Numbers for the sentences of REPRODUCTION.md. A sentence names rows by their titles and says what it claims of them;
+one that the trials do not bear out is an error, so that no sentence outlives its numbers."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import pandas as pd
+
+from analysis.evidence.claims import Claim, Metric, Row, Sections, compare, difference, verdict
+from analysis.results import Results
+from analysis.stats import Paired
+from gd_ray.errors import UserError, unknown_name
+
+
+@dataclass(frozen=True)
+class Facts:
+    """The trials of an experiment, for sentences about its rows."""
+
+    results: Results
+    trials: pd.DataFrame
+    """With a column for every metric."""
+    rows: Mapping[str, Row]
+    metrics: Mapping[str, Metric]
+
+    def gain(
+        self, better: str, worse: str, metric: str = "ACC", *, sure: bool | None = None, every_seed: bool = False
+    ) -> str:
+        """Return by how many points one row is better than another, paired by seed.
+
+        `sure` is whether the sentence says that this is beyond chance (True) or undecided (False).
+        """
+        claim, values = self._paired(better, worse, metric)
+        points = values.difference.estimate * (-1 if claim.metric.lower_is_better else 1)
+        is_sure = verdict(claim, values) == "better"
+        _require(points > 0, f"{claim.title} is no gain: {points:+.1f} points")
+        _require(sure in (None, is_sure), f"{claim.title} is {'' if is_sure else 'not '}beyond chance")
+        _require(values.wins == values.n or not every_seed, f"{claim.title} wins on {values.wins} of {values.n} seeds")
+        return f"{points:.1f}"
+
+    def difference(self, first: str, second: str, metric: str = "ACC") -> str:
+        """Return the paired difference of two rows, with its sign."""
+        return difference(self._paired(first, second, metric)[1])[0]
+
+    def interval(self, first: str, second: str, metric: str = "ACC") -> str:
+        """Return the 95% interval of that difference."""
+        return difference(self._paired(first, second, metric)[1])[1]
+
+    def wins(self, better: str, worse: str, metric: str = "ACC") -> str:
+        """Return on how many seeds one row is better than another."""
+        values = self._paired(better, worse, metric)[1]
+        return f"{values.wins} of {values.n} seeds"
+
+    def mean(self, title: str, metric: str = "ACC", seeds: Iterable[int] = range(3)) -> str:
+        """Return the mean of a row over some seeds, in percent."""
+        return f"{self._mean(title, metric, seeds):.1f}"
+
+    def spread(self, titles: Iterable[str], metric: str = "ACC", seeds: Iterable[int] = range(3)) -> str:
+        """Return how far the means of several rows are apart, in points."""
+        means = [self._mean(title, metric, seeds) for title in titles]
+        return f"{max(means) - min(means):.1f}"
+
+    def best(self, titles: Mapping[str, str], metric: str = "ACC", seeds: Iterable[int] = range(3)) -> str:
+        """Return the name of the row with the best mean, of rows by names."""
+        sign = -1 if self._metric(metric).lower_is_better else 1
+        return max(titles, key=lambda name: sign * self._mean(titles[name], metric, seeds))
+
+    def sampled(self, title: str, stage: int) -> dict[str, str]:
+        """Return how many images trials sampled at a stage, and their lowest scores in percent: least and most."""
+        ids = self._row(title).of(self.trials)["trial_id"].astype(str).tolist()
+        _require(bool(ids), f"{title!r} has no trials")
+        samples = self.results.rows("samples", ids, filters=[("stage", "=", stage)])
+        by_trial = samples.groupby("trial_id", observed=True)
+        numbers, scores = by_trial.size(), 100 * by_trial["score"].min()
+        return {
+            "images": f"{numbers.min():,} to {numbers.max():,}",
+            "lowest": f"{scores.min():.0f} to {scores.max():.0f}%",
+        }
+
+    def _row(self, title: str) -> Row:
+        if title not in self.rows:
+            raise unknown_name("row of the evidence", title, self.rows)
+        return self.rows[title]
+
+    def _metric(self, title: str) -> Metric:
+        if title not in self.metrics:
+            raise unknown_name("metric of the evidence", title, self.metrics)
+        return self.metrics[title]
+
+    def _mean(self, title: str, metric: str, seeds: Iterable[int]) -> float:
+        own = self._row(title).of(self.trials)
+        values = own.loc[own["seed"].isin(seeds), self._metric(metric).column].astype(float)
+        _require(len(values) == len(set(seeds)), f"{title!r} lacks seeds")
+        return float(100 * values.mean())
+
+    def _paired(self, first: str, second: str, metric: str) -> tuple[Claim, Paired]:
+        claim = Claim("", self._row(first), self._row(second), self._metric(metric), "own")
+        values = compare(claim, self.trials)
+        if values is None:
+            raise UserError(f"{claim.title} has no pair of trials on one kind of CPU.")
+        return claim, values
+
+
+def rows_by_title(sections: Sections) -> dict[str, Row]:
+    """Return all rows by their titles, which must differ."""
+    rows = [row for _, members in sections for row in members]
+    by_title = {row.title: row for row in rows}
+    assert len(by_title) == len(rows)
+    return by_title
+
+
+def _require(true: bool, otherwise: str) -> None:
+    if not true:
+        raise UserError(f"a sentence of the findings does not hold: {otherwise}; change the sentence.")
