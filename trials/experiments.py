@@ -121,6 +121,16 @@ def _reduced_more() -> list[TrialSpec]:
     return specs
 
 
+def _reduced_controls() -> list[TrialSpec]:
+    """Controls of `reduced` that were compared with trials of another kind of CPU, to run where `reduced-more` ran."""
+    changes: list[tuple[str, dict[str, Any]]] = [
+        ("gd+ext", {"batch_size": 64}),
+        ("e2e", {"fine_tune_factor": 13}),
+        ("gd", {"fine_tune_factor": 8}),
+    ]
+    return [reduced_spec(method, seed, **fields) for seed in range(3) for method, fields in changes]
+
+
 MEMORY = (500, 1000, 2000, 4000, 8000)
 """Coreset sizes of `memory`. BiC is not in it: of 500 images it can hold none out."""
 
@@ -162,6 +172,7 @@ EXPERIMENTS = {
     ),
     "reduced": Experiment("Table 1 and more on 20 classes of CIFAR-100, for two cores", _reduced),
     "reduced-more": Experiment("Tables 2 to 5, beyond and distances at the size of reduced", _reduced_more),
+    "reduced-controls": Experiment("controls of reduced, for the machine of reduced-more", _reduced_controls),
     "demo": Experiment(
         "five methods on glyphs, in minutes",
         lambda: [small_spec(method, 0) for method in ("oracle", "baseline", "e2e", "gd", "gd+ext")],

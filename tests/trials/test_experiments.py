@@ -33,9 +33,15 @@ def test_what_goes_beyond_the_paper_shares_its_settings():
 
 
 def test_new_methods_do_not_join_an_experiment_that_was_run():
-    found = [spec for spec in specs("reduced-more") if spec.method.name not in PAPERS_METHODS]
-    assert {spec.method.learner for spec in found} == {"distillation", "wa", "bic", "icarl", "dmc"}
+    beyond = [spec for spec in specs("reduced-more") if spec.method.name not in PAPERS_METHODS]
+    assert {spec.method.learner for spec in beyond} == {"distillation", "wa", "bic", "icarl", "dmc"}
     assert len(specs("reduced-more")) == 96
+
+
+def test_controls_are_trials_of_reduced():
+    controls, reduced = specs("reduced-controls"), {spec.trial_id for spec in specs("reduced")}
+    assert len(controls) == 9
+    assert {spec.trial_id for spec in controls} < reduced
 
 
 def test_trials_shared_between_experiments_are_the_same():
