@@ -100,6 +100,15 @@ def test_a_run_ends_within_seconds_of_a_signal_to_its_group_or_of_the_death_of_r
     assert seconds_until(lambda: not is_running(), 60) < 30
 
 
+@pytest.fixture
+def heeds_interrupts():
+    """A process that a shell starts in the background ignores SIGINT."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("heeds_interrupts")
 def test_a_raylet_that_died_before_the_run_first_looked_is_noticed(tmp_path, monkeypatch):
     import ray
 
