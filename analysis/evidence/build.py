@@ -13,7 +13,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from analysis.evidence import reduced, reduced_more
 from analysis.evidence.claims import METRICS, Sections
-from analysis.evidence.facts import Facts, rows_by_title
+from analysis.evidence.facts import apart, facts_of
 from analysis.figures.style import ReportFigure, render
 from analysis.results import Results, load
 from gd_ray.errors import UserError
@@ -109,17 +109,21 @@ def write(root: Path, evidence: Evidence) -> None:
         path.write_text(replace_part(file, path.read_text(), evidence.begin, new))
 
 
-def findings(results: Results) -> str:
+def findings(reduced_results: Results, more_results: Results) -> str:
     """Return the findings with their marks, every number from the trials."""
-    metrics = {metric.title: metric for metric in METRICS}
-    facts = Facts(results, results.trials, rows_by_title(reduced.SECTIONS), metrics)
-    return f"{FINDINGS}\n\n{TEMPLATES.get_template('findings.md.j2').render(reduced=facts).strip()}\n\n{END}"
+    more_trials = reduced_more.with_measures(more_results)
+    text = TEMPLATES.get_template("findings.md.j2").render(
+        reduced=facts_of(reduced_results, reduced_results.trials, reduced.SECTIONS, METRICS),
+        more=facts_of(more_results, more_trials, reduced_more.SECTIONS, reduced_more.ALL_METRICS),
+        apart=apart,
+    )
+    return f"{FINDINGS}\n\n{text.strip()}\n\n{END}"
 
 
 def write_findings(root: Path) -> None:
     """Write the findings into REPRODUCTION.md."""
     path = root / "REPRODUCTION.md"
-    new = findings(load(str(root / REDUCED.folder)))
+    new = findings(*(load(str(root / evidence.folder)) for evidence in PUBLISHED))
     path.write_text(replace_part(path.name, path.read_text(), FINDINGS, new))
 
 

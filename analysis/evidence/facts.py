@@ -100,12 +100,22 @@ class Facts:
         return claim, values
 
 
-def rows_by_title(sections: Sections) -> dict[str, Row]:
-    """Return all rows by their titles, which must differ."""
+def apart(first: Facts, second: Facts, title: str, metric: str = "ACC") -> dict[str, str]:
+    """Return how far the same trials of two experiments are apart on each seed, in points: the most, and the mean."""
+    column = first._metric(metric).column
+    values = [
+        100 * facts._row(title).of(facts.trials).set_index("seed")[column].astype(float) for facts in (first, second)
+    ]
+    differences = (values[0] - values[1]).abs().dropna()
+    return {"most": f"{differences.max():.1f}", "mean": f"{differences.mean():.1f}", "n": str(len(differences))}
+
+
+def facts_of(results: Results, trials: pd.DataFrame, sections: Sections, metrics: Iterable[Metric]) -> Facts:
+    """Return the facts of all rows, whose titles must differ."""
     rows = [row for _, members in sections for row in members]
     by_title = {row.title: row for row in rows}
     assert len(by_title) == len(rows)
-    return by_title
+    return Facts(results, trials, by_title, {metric.title: metric for metric in metrics})
 
 
 def _require(true: bool, otherwise: str) -> None:

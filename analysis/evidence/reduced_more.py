@@ -1,4 +1,4 @@
-"""The experiment `reduced-more`: its rows, its claims, and the part of REPRODUCTION.md about it."""
+"""The experiments `reduced-more` and `reduced-controls`: their rows, claims, and part of REPRODUCTION.md."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -22,6 +22,7 @@ from analysis.evidence.claims import (
     verdict,
     with_values,
 )
+from analysis.evidence.reduced import E2E_TUNED, GD_EXT_FEWER, GD_TUNED
 from analysis.evidence.wordnet_labels import NEAR, NEAR_SHARE, sampling_grid, with_distances
 from analysis.figures.comparison import by_distance
 from analysis.figures.style import ReportFigure
@@ -63,9 +64,10 @@ SECTIONS: Sections = (
     *_new_rows(_TABLES),
     ("Beyond the paper", tuple(map(Row, _BEYOND))),
     ("Stages that see 14,400 images of the stream", (RANDOM, NEAREST, MIDDLE, FARTHEST)),
+    ("Controls that `reduced` has of another kind of CPU", (GD_EXT_FEWER, E2E_TUNED, GD_TUNED)),
     ("As many updates of fine-tuning as in the paper, all trainings twice as long", (E2E_LONGER, GD_LONGER)),
 )
-"""Every trial of the experiment."""
+"""Every trial of both experiments."""
 Pairs = Iterable[tuple[Row, Row]]
 
 
@@ -109,12 +111,14 @@ CONFIDENCE_PAIRS = tuple(
 """Rows of Table 3 that differ in the confidence loss alone."""
 _MEANS = "Previous classes by nearest mean or by prediction"
 _MEANS_PAIRS = [(name, "gd+ext") for name in _BEYOND if METHODS[name].previous_sampling.startswith("nearest-mean")]
+_FINE_TUNED = [(Row("gd+ext"), E2E_TUNED), (GD_TUNED, E2E_TUNED), (GD_LONGER, E2E_LONGER)]
 CLAIMS = (
     *_claims("Beyond the paper", _rows(own_pairs(_BEYOND))),
     *_claims(_MEANS, _rows(_MEANS_PAIRS)),
     *_claims("By distance, or a random part", [(part, RANDOM) for part in (NEAREST, MIDDLE, FARTHEST)]),
     *_claims("The nearer the stream, the better", [(NEAREST, FARTHEST)], "paper"),
-    *_claims("With as much fine-tuning as in the paper", [(GD_LONGER, E2E_LONGER)], "paper"),
+    *_claims("At equal updates and equal labelled images", [(GD_EXT_FEWER, Row("gd"))], "paper"),
+    *_claims("With as much fine-tuning as in the paper", _FINE_TUNED, "paper"),
 )
 OF_C, OF_M, OF_FIRST = (
     (Metric(f"{prefix}ece", f"ECE of {model}", lower_is_better=True), Metric(f"{prefix}auroc", f"AUROC of {model}"))
@@ -128,6 +132,7 @@ SAMPLING_CLAIMS = (
     *_claims(_CONFIDENCE, _rows(CONFIDENCE_PAIRS), metrics=[NEAR_SHARE]),
     *_claims(_MEANS, _rows(_MEANS_PAIRS), metrics=[NEAR_SHARE]),
 )
+ALL_METRICS = (*METRICS, *OF_C, *OF_M, *OF_FIRST, NEAR_SHARE)
 SAMPLED_ROWS = [Row(method) for method in dict.fromkeys(m for pair in (*CONFIDENCE_PAIRS, *_MEANS_PAIRS) for m in pair)]
 
 TABLES_NOTE = (

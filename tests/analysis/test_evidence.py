@@ -7,7 +7,7 @@ import pytest
 
 import analysis
 from analysis.evidence import build, reduced, reduced_more
-from analysis.evidence.claims import MAIN, claims_grid, results_grid
+from analysis.evidence.claims import MAIN, claims_grid, cpu_note, results_grid
 from gd_ray.errors import UserError
 from gd_ray.store import finished
 from tests.helpers.made import write_made
@@ -36,10 +36,11 @@ def made(tmp_path_factory):
 
 
 @pytest.mark.parametrize(
-    ("experiment", "sections"), [("reduced", reduced.SECTIONS), ("reduced-more", reduced_more.SECTIONS)]
+    ("experiments", "sections"),
+    [(["reduced"], reduced.SECTIONS), (["reduced-more", "reduced-controls"], reduced_more.SECTIONS)],
 )
-def test_every_trial_of_the_experiment_has_its_row(experiment, sections):
-    specs = EXPERIMENTS[experiment].specs()
+def test_every_trial_of_the_experiments_has_its_row(experiments, sections):
+    specs = [spec for name in experiments for spec in EXPERIMENTS[name].specs()]
     shown = [
         {**MAIN, **row.changes, "method": row.method, "seed": seed}
         for _, rows in sections
@@ -119,4 +120,10 @@ def test_the_files_have_what_the_published_parquet_holds(evidence):
 
 
 def test_the_findings_are_those_of_the_published_parquet(published):
-    assert build.findings(published) in (ROOT / "REPRODUCTION.md").read_text()
+    more = analysis.load(str(ROOT / build.MORE.folder))
+    assert build.findings(published, more) in (ROOT / "REPRODUCTION.md").read_text()
+
+
+def test_no_claim_has_pairs_of_two_kinds_of_cpu(published):
+    assert set(published.trials["cpu_model"]) == {"unnamed CPU A", "unnamed CPU B"}
+    assert cpu_note(reduced.CLAIMS, published.trials) == ""

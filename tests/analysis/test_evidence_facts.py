@@ -6,7 +6,7 @@ import pytest
 import analysis
 from analysis.evidence import build, reduced
 from analysis.evidence.claims import METRICS
-from analysis.evidence.facts import Facts, rows_by_title
+from analysis.evidence.facts import apart, facts_of
 from gd_ray.errors import UserError
 from tests.helpers.made import write_made
 from trials.experiments import reduced_spec
@@ -23,8 +23,7 @@ def facts(tmp_path_factory):
             hits = lambda stage, task, seed=seed, lost=lost: 90 + seed - lost * (stage - task)  # noqa: E731
             write_made(folder, "reduced", reduced_spec(method, seed), hits)
     results = analysis.load(folder)
-    metrics = {metric.title: metric for metric in METRICS}
-    return Facts(results, results.trials, rows_by_title(reduced.SECTIONS), metrics)
+    return facts_of(results, results.trials, reduced.SECTIONS, METRICS)
 
 
 def test_differences_are_paired_and_gains_are_in_the_direction_of_the_metric(facts):
@@ -74,6 +73,16 @@ def test_a_sentence_that_does_not_hold_is_refused(facts, call, said):
         call(facts)
 
 
+def test_the_same_trials_of_two_experiments_are_compared_seed_by_seed(facts, tmp_path):
+    """The other GD forgets 5, 7 and 6 images at each stage, so its ACC is 1 higher, 1 lower and the same."""
+    for seed, lost in enumerate((5, 7, 6)):
+        hits = lambda stage, task, seed=seed, lost=lost: 90 + seed - lost * (stage - task)  # noqa: E731
+        write_made(str(tmp_path), "more", reduced_spec("gd", seed), hits)
+    results = analysis.load(str(tmp_path))
+    others = facts_of(results, results.trials, reduced.SECTIONS, METRICS)
+    assert apart(facts, others, "GD") == {"most": "1.0", "mean": "0.7", "n": "3"}
+
+
 def test_findings_without_their_trials_are_refused(facts):
     with pytest.raises(UserError, match="OOD ratio 0.0' has no trials"):
-        build.findings(facts.results)
+        build.findings(facts.results, facts.results)

@@ -81,7 +81,8 @@ FORGOTTEN = {"gd+ext": 2, "gd": 6, "ref-p": 4, "sample-prev": 1, "ref-pc": 3, "t
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
     """All trials but those of Q on seed 2, packed; the images forgotten a stage are in FORGOTTEN, else 5."""
-    specs = [s for s in EXPERIMENTS["reduced-more"].specs() if (s.method.name, s.seed) != ("ref-q", 2)]
+    specs = [*EXPERIMENTS["reduced-more"].specs(), *EXPERIMENTS["reduced-controls"].specs()]
+    specs = [spec for spec in specs if (spec.method.name, spec.seed) != ("ref-q", 2)]
     folder = tmp_path_factory.mktemp("more")
     write_trials(folder, specs, FORGOTTEN)
     pack(str(folder))
@@ -140,7 +141,7 @@ def test_claims_without_the_papers_word_are_better_or_worse(made):
         for metric in ("ACC", "FGT")
     ]
     assert rows[longer[0]][-1] == "contradicts"
-    assert len(rows) == len(CLAIMS) == 2 * (10 + 3 + 2 + 3 + 1 + 1)
+    assert len(rows) == len(CLAIMS) == 2 * (10 + 3 + 2 + 3 + 1 + 1 + 2 + 1)
 
 
 def test_calibration_by_hand(trials):
@@ -270,7 +271,7 @@ def test_the_part_replaces_the_one_before_and_leaves_the_other(made, tmp_path):
     text = file.read_text()
     assert text.startswith(f"before\n{build.REDUCED.begin}\nold\n{build.END}\nbefore\n{build.MORE.begin}\n\n## ")
     assert text.count("old") == 1
-    assert "95 of 96 trials; " in text
+    assert "104 of 105 trials; " in text
     assert "on one core of a CPU each" in text
     assert "(more/distance-cifar100.svg)" in text
     assert "Not compared" not in text
@@ -298,7 +299,7 @@ def test_an_incomplete_folder_writes_what_it_has(tmp_path):
     write_made(str(tmp_path / "more"), "reduced-more", reduced_spec("gd+ext", 0), levels(2, 0), stages=2)
     build.write(tmp_path, replace(build.MORE, folder="more"))
     text = file.read_text()
-    assert "1 of 96 trials; " in text
+    assert "1 of 105 trials; " in text
     assert "| Baseline | 85.0 | 85.0, –, – | 5.0 | 5.0, –, – |" in text
     assert "claim" not in text
     assert "GD+ext" not in text
