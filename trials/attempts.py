@@ -91,7 +91,7 @@ class Attempts(tune.Callback):
 
 
 def _forget(trial: Any) -> None:
-    """Drop most of what Tune keeps of a trial until the run ends, however many more trials it has."""
+    """Free the metrics and config of a finished trial, which Tune would keep in memory until the run ends."""
     trial.metric_analysis.clear()
     trial.metric_n_steps.clear()
     trial.last_result.pop("config", None)

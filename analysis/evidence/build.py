@@ -13,7 +13,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from analysis.evidence import reduced, reduced_more
 from analysis.evidence.claims import METRICS, Sections
-from analysis.evidence.facts import apart, facts_of
+from analysis.evidence.facts import facts_of
 from analysis.figures.style import ReportFigure, render
 from analysis.results import Results, load
 from gd_ray.errors import UserError
@@ -115,7 +115,6 @@ def findings(reduced_results: Results, more_results: Results) -> str:
     text = TEMPLATES.get_template("findings.md.j2").render(
         reduced=facts_of(reduced_results, reduced_results.trials, reduced.SECTIONS, METRICS),
         more=facts_of(more_results, more_trials, reduced_more.SECTIONS, reduced_more.ALL_METRICS),
-        apart=apart,
     )
     return f"{FINDINGS}\n\n{text.strip()}\n\n{END}"
 

@@ -1,5 +1,7 @@
-"""Numbers for the sentences of REPRODUCTION.md. A sentence names rows by their titles and says what it claims of them;
-one that the trials do not bear out is an error, so that no sentence outlives its numbers."""
+"""Numbers for the findings of REPRODUCTION.md, looked up by the titles of rows.
+
+Calls in the template state the verdict that their sentence claims; `make evidence` fails if the trials contradict it.
+"""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -76,6 +78,12 @@ class Facts:
             "lowest": f"{scores.min():.0f} to {scores.max():.0f}%",
         }
 
+    def apart_from(self, other: "Facts", title: str, metric: str = "ACC") -> dict[str, str]:
+        """Return how far the same trials of another experiment are from these: most and mean over seeds, in points."""
+        values = [facts._by_seed(title, metric) for facts in (self, other)]
+        differences = (values[0] - values[1]).abs().dropna()
+        return {"most": f"{differences.max():.1f}", "mean": f"{differences.mean():.1f}", "n": str(len(differences))}
+
     def _row(self, title: str) -> Row:
         if title not in self.rows:
             raise unknown_name("row of the evidence", title, self.rows)
@@ -86,11 +94,16 @@ class Facts:
             raise unknown_name("metric of the evidence", title, self.metrics)
         return self.metrics[title]
 
+    def _by_seed(self, title: str, metric: str) -> "pd.Series[float]":
+        """Return the values of a row in percent, by seed."""
+        values = self._row(title).of(self.trials).set_index("seed")[self._metric(metric).column]
+        return 100 * values.astype(float)
+
     def _mean(self, title: str, metric: str, seeds: Iterable[int]) -> float:
-        own = self._row(title).of(self.trials)
-        values = own.loc[own["seed"].isin(seeds), self._metric(metric).column].astype(float)
+        values = self._by_seed(title, metric)
+        values = values[values.index.isin(seeds)]
         _require(len(values) == len(set(seeds)), f"{title!r} lacks seeds")
-        return float(100 * values.mean())
+        return float(values.mean())
 
     def _paired(self, first: str, second: str, metric: str) -> tuple[Claim, Paired]:
         claim = Claim("", self._row(first), self._row(second), self._metric(metric), "own")
@@ -98,16 +111,6 @@ class Facts:
         if values is None:
             raise UserError(f"{claim.title} has no pair of trials on one kind of CPU.")
         return claim, values
-
-
-def apart(first: Facts, second: Facts, title: str, metric: str = "ACC") -> dict[str, str]:
-    """Return how far the same trials of two experiments are apart on each seed, in points: the most, and the mean."""
-    column = first._metric(metric).column
-    values = [
-        100 * facts._row(title).of(facts.trials).set_index("seed")[column].astype(float) for facts in (first, second)
-    ]
-    differences = (values[0] - values[1]).abs().dropna()
-    return {"most": f"{differences.max():.1f}", "mean": f"{differences.mean():.1f}", "n": str(len(differences))}
 
 
 def facts_of(results: Results, trials: pd.DataFrame, sections: Sections, metrics: Iterable[Metric]) -> Facts:

@@ -6,7 +6,7 @@ import pytest
 import analysis
 from analysis.evidence import build, reduced
 from analysis.evidence.claims import METRICS
-from analysis.evidence.facts import apart, facts_of
+from analysis.evidence.facts import facts_of
 from gd_ray.errors import UserError
 from tests.helpers.made import write_made
 from trials.experiments import reduced_spec
@@ -80,7 +80,7 @@ def test_the_same_trials_of_two_experiments_are_compared_seed_by_seed(facts, tmp
         write_made(str(tmp_path), "more", reduced_spec("gd", seed), hits)
     results = analysis.load(str(tmp_path))
     others = facts_of(results, results.trials, reduced.SECTIONS, METRICS)
-    assert apart(facts, others, "GD") == {"most": "1.0", "mean": "0.7", "n": "3"}
+    assert facts.apart_from(others, "GD") == {"most": "1.0", "mean": "0.7", "n": "3"}
 
 
 def test_findings_without_their_trials_are_refused(facts):
