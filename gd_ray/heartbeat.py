@@ -19,6 +19,7 @@ LOOK_AGAIN_AFTER_S = 5.0
 """Time in which a live process writes at least one heartbeat."""
 LOOK_AGAIN_IN_STORE_AFTER_S = 20.0
 """The same for an object store, where every heartbeat is a request."""
+_READS = 3
 
 _looks: dict[str, tuple[float, float]] = {}
 """What this process last saw of such heartbeats: the time in them, and when they changed by its own clock."""
@@ -50,10 +51,14 @@ def progress_file(storage: str, trial_id: str) -> str:
 
 def read_progress(path: str) -> Progress | None:
     """Read a progress file; None where it is absent, or not yet written."""
-    try:
-        return Progress(**json.loads(read_file(path)))
-    except (OSError, ValueError, TypeError):
-        return None
+    for _ in range(_READS):
+        try:
+            return Progress(**json.loads(read_file(path)))
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, TypeError):  # an object may be replaced between the requests that read it
+            continue
+    return None
 
 
 def read_running(storage: str) -> dict[str, Progress]:
