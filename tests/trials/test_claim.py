@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from gd_ray.heartbeat import progress_file, read_progress, read_running
+from gd_ray.heartbeat import Progress, progress_file, read_progress, read_running
 from gd_ray.storage import exists
 from trials import claim, worker
 from trials.claim import acquire, beat, heartbeat, owns, release
@@ -205,3 +205,17 @@ def test_stages_of_a_finished_trial_are_never_replaced_by_fewer(job, monkeypatch
     assert stages
     assert written == [job.first_model]  # others may wait for it
     assert not exists(job.progress)
+
+
+def test_a_heartbeat_that_is_replaced_while_it_is_read_is_read_again(monkeypatch):
+    whole = json.dumps({"stage": 2, "run": "first"}).encode()
+    reads = iter([whole[:9], OSError("the object has changed"), whole])
+
+    def read_file(_):
+        if isinstance(content := next(reads), OSError):
+            raise content
+        return content
+
+    monkeypatch.setattr("gd_ray.heartbeat.read_file", read_file)
+    assert read_progress("s3://bucket/one.json") == Progress(stage=2, run="first")
+    assert next(reads, None) is None
