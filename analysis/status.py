@@ -1,10 +1,10 @@
 """What is known of each method: what tests check of it, and how much of it has run, counted from trials."""
 
-from pathlib import Path
-
 import pandas as pd
 
 from analysis.aggregate import COMMON, ordered, uses_external
+from analysis.evidence import FOLDER as EVIDENCE
+from analysis.evidence import result_folders
 from analysis.formats import Grid, frame_grid
 from analysis.frames import DEFAULTS, trial_frame
 from gd_ray import store
@@ -18,9 +18,9 @@ NOT_YET = "not yet"
 
 
 def packed_evidence() -> pd.DataFrame:
-    """Return the trials that come with gd_ray; one that both of its folders have counts once."""
-    folder = Path(__file__).parent / "evidence"
-    frames = [trial_frame(store.read_rows(str(own), "trials")[0], None) for own in (folder, folder / "more")]
+    """Return the trials that come with gd_ray; one that several of its folders have counts once."""
+    folders = [EVIDENCE, *result_folders(EVIDENCE / "more")]
+    frames = [trial_frame(store.read_rows(str(own), "trials")[0], None) for own in folders]
     return pd.concat([own for own in frames if len(own)] or frames[:1]).drop_duplicates("trial_id")
 
 

@@ -5,19 +5,19 @@ findings.md.j2, which takes every number of a sentence from the trials.
 """
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import pandas as pd
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from analysis.evidence import reduced, reduced_more
+from analysis.evidence import reduced, reduced_more, result_folders
 from analysis.evidence.claims import METRICS, Sections
 from analysis.evidence.facts import facts_of
 from analysis.figures.style import ReportFigure, render
 from analysis.results import Results, load
 from gd_ray.errors import UserError
-from gd_ray.store import finished
 
 END = "<!-- end -->"
 
@@ -27,13 +27,15 @@ class Evidence:
     """A folder of results, and what is written about it."""
 
     folder: str
+    """Of its results, or of folders of results: one for each kind of CPU."""
     begin: str
     """The line before its part of a file; END is the line after it."""
     sections: Sections
     """Every trial of its experiment."""
-    figures: Callable[[Results], list[ReportFigure]]
-    parts: Callable[[Results, str, list[str]], dict[str, list[str]]]
-    """Takes the results, a sentence on where they come from and the images; returns the paragraphs of each file."""
+    figures: Callable[[Sequence[Results]], list[ReportFigure]]
+    parts: Callable[[Sequence[Results], Path, str, list[str]], dict[str, list[str]]]
+    """Takes the results, the folder, a sentence on where they come from and the images; returns the paragraphs of each
+    file."""
 
 
 REDUCED = Evidence(
@@ -50,12 +52,17 @@ MORE = Evidence(
     reduced_more.figures,
     reduced_more.parts,
 )
-"""In a folder of its own: trials that both experiments have were computed on two kinds of CPU, under one id."""
+"""In folders of their own: trials that both experiments have were computed on two kinds of CPU, under one id."""
 PUBLISHED = (REDUCED, MORE)
 FINDINGS = "<!-- begin: written by 'make evidence' from analysis/evidence/findings.md.j2 -->"
 TEMPLATES = Environment(
     loader=PackageLoader("analysis.evidence", ""), autoescape=False, trim_blocks=True, undefined=StrictUndefined
 )
+
+
+def load_kinds(folder: Path) -> list[Results]:
+    """Load the results of each kind of CPU that ran an experiment."""
+    return [load(str(own)) for own in result_folders(folder)]
 
 
 def clock_hours(results: Results) -> float:
@@ -67,20 +74,25 @@ def clock_hours(results: Results) -> float:
     return float(seconds[~first].sum() + seconds[first].drop_duplicates().sum()) / 3600
 
 
-def intro(results: Results, sections: Sections) -> str:
+def intro(results: Sequence[Results], sections: Sections) -> str:
     """Return how much of an experiment there is, and where and how long it ran."""
-    trials, rows = results.trials, [row for _, rows in sections for row in rows]
-    total, done = sum(len(row.seeds) for row in rows), sum(len(row.of(trials)) for row in rows)
+    trials, rows = pd.concat([own.trials for own in results]), [row for _, rows in sections for row in rows]
+    total, done = sum(len(row.seeds) for row in rows), sum(row.of(trials)["seed"].nunique() for row in rows)
+    twice = sum(row.of(trials)["seed"].duplicated().sum() for row in rows)
+    again = f" ({twice} of them on two kinds of CPU)" if twice else ""
     cpus = " and ".join(sorted(trials["cpu_model"].dropna().astype(str).unique()))
     versions = ", ".join(f"{name} {'/'.join(sorted(map(str, trials[name].unique())))}" for name in ("torch", "ray"))
     place = f"on one core{f' of {cpus}' if cpus else ''} each"
-    return f"{done} of {total} trials; {clock_hours(results):.1f} hours of wall-clock time {place}; {versions}."
+    hours = sum(map(clock_hours, results))
+    return f"{done} of {total} trials{again}; {hours:.1f} hours of wall-clock time {place}; {versions}."
 
 
-def generated_parts(evidence: Evidence, results: Results, shown: list[ReportFigure]) -> dict[str, str]:
+def generated_parts(
+    evidence: Evidence, results: Sequence[Results], labels: Path, shown: list[ReportFigure]
+) -> dict[str, str]:
     """Return the generated part of each file, with its marks."""
     images = [f"![{figure.title}]({evidence.folder}/{figure.name}.svg)" for figure in shown]
-    parts = evidence.parts(results, intro(results, evidence.sections), images)
+    parts = evidence.parts(results, labels, intro(results, evidence.sections), images)
     return {
         file: "\n\n".join(filter(None, (evidence.begin, *map(str.strip, texts), END))) for file, texts in parts.items()
     }
@@ -98,23 +110,25 @@ def replace_part(file: str, text: str, begin: str, new: str) -> str:
 def write(root: Path, evidence: Evidence) -> None:
     """Write the generated parts about a folder and their figures; nothing if it has no finished trial."""
     folder = root / evidence.folder
-    if not finished(str(folder)):
+    results = load_kinds(folder)
+    if not results:
         return
-    results = load(str(folder))
     shown = evidence.figures(results)
     for figure in shown:
         (folder / f"{figure.name}.svg").write_bytes(render(figure.figure)["svg"])
-    for file, new in generated_parts(evidence, results, shown).items():
+    for file, new in generated_parts(evidence, results, folder, shown).items():
         path = root / file
         path.write_text(replace_part(file, path.read_text(), evidence.begin, new))
 
 
-def findings(reduced_results: Results, more_results: Results) -> str:
+def findings(root: Path) -> str:
     """Return the findings with their marks, every number from the trials."""
-    more_trials = reduced_more.with_measures(more_results)
+    folder = root / MORE.folder
+    (of_reduced,), of_more = load_kinds(root / REDUCED.folder), load_kinds(folder)
+    more_trials = reduced_more.with_measures(of_more, folder)
     text = TEMPLATES.get_template("findings.md.j2").render(
-        reduced=facts_of(reduced_results, reduced_results.trials, reduced.SECTIONS, METRICS),
-        more=facts_of(more_results, more_trials, reduced_more.SECTIONS, reduced_more.ALL_METRICS),
+        reduced=facts_of([of_reduced], of_reduced.trials, reduced.SECTIONS, METRICS),
+        more=facts_of(of_more, more_trials, reduced_more.SECTIONS, reduced_more.ALL_METRICS),
     )
     return f"{FINDINGS}\n\n{text.strip()}\n\n{END}"
 
@@ -122,8 +136,7 @@ def findings(reduced_results: Results, more_results: Results) -> str:
 def write_findings(root: Path) -> None:
     """Write the findings into REPRODUCTION.md."""
     path = root / "REPRODUCTION.md"
-    new = findings(*(load(str(root / evidence.folder)) for evidence in PUBLISHED))
-    path.write_text(replace_part(path.name, path.read_text(), FINDINGS, new))
+    path.write_text(replace_part(path.name, path.read_text(), FINDINGS, findings(root)))
 
 
 if __name__ == "__main__":

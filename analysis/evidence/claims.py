@@ -1,9 +1,10 @@
 """Rows of trials that differ by their seed only, claims that one is better than another, and both as grids.
 
-Trials of two kinds of CPU are never compared: their first models differ by rounding.
+Trials of two kinds of CPU are never compared: their first models differ by rounding. A seed that ran on several kinds
+counts with their mean.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any, Literal
@@ -55,13 +56,20 @@ class Row:
         return METHODS[self.method].title + (f", {self.label}" if self.label else "")
 
     def of(self, trials: pd.DataFrame) -> pd.DataFrame:
-        """Return the trials of this row, by seed."""
+        """Return the trials of this row, by seed; one for each kind of CPU that ran it."""
         own = trials[(trials["method"] == self.method) & trials["seed"].isin(self.seeds)]
-        return with_values(own, {**MAIN, **self.changes}).sort_values("seed")
+        return with_values(own, {**MAIN, **self.changes}).sort_values("seed", kind="stable")
+
+    def by_seed(self, trials: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
+        """Return the means over kinds of CPU of some columns, by seed."""
+        own = self.of(trials)
+        return own[list(columns)].astype(float).groupby(own["seed"].astype(int)).mean()
 
     def summary(self, trials: pd.DataFrame, metrics: Iterable[Metric] = METRICS) -> dict[str, dict[Any, Any]]:
         """Return mean, spread and the value of each seed of every metric; empty without trials."""
-        cells = summarize(self.of(trials), ["method"], [metric.column for metric in metrics])
+        columns = [metric.column for metric in metrics]
+        means = self.by_seed(trials, [*columns, "collapsed"]).reset_index().assign(method=self.method)
+        cells = summarize(means, ["method"], columns)
         return {cell["metric"]: cell for cell in cells.to_dict("records")}
 
 
@@ -96,14 +104,21 @@ class Claim:
 
 def pairs(claim: Claim, trials: pd.DataFrame) -> pd.DataFrame:
     """Return the values of both rows in percent on the seeds that both have, and whether one kind of CPU had both."""
-    columns = [claim.metric.column, "cpu_model"]
-    first, second = (
-        row.of(trials).set_index("seed")[columns].dropna(subset=columns[0]) for row in (claim.better, claim.worse)
+    better, worse = (
+        pd.DataFrame(
+            {
+                "seed": own["seed"].astype(int),
+                "cpu": own["cpu_model"].astype(object).fillna(""),
+                name: 100 * own[claim.metric.column].astype(float),
+            }
+        ).dropna()
+        for name, row in (("better", claim.better), ("worse", claim.worse))
+        for own in [row.of(trials)]
     )
-    seeds = first.index.intersection(second.index)
-    cpus = [own.loc[seeds, "cpu_model"].astype(object).fillna("") for own in (first, second)]
-    values = (100 * own.loc[seeds, claim.metric.column].astype(float) for own in (first, second))
-    return pd.DataFrame(dict(zip(("better", "worse"), values, strict=True))).assign(one_cpu=cpus[0] == cpus[1])
+    every = better.merge(worse, on="seed", suffixes=("", "_of_worse"))
+    every = every.assign(one_cpu=every["cpu"] == every["cpu_of_worse"])
+    kept = every[every["one_cpu"] | ~every.groupby("seed")["one_cpu"].transform("any")]
+    return kept.groupby("seed")[["better", "worse", "one_cpu"]].mean().astype({"one_cpu": bool})
 
 
 def compared(claim: Claim, trials: pd.DataFrame) -> pd.DataFrame:

@@ -3,7 +3,7 @@
 Calls in the template state the verdict that their sentence claims; `make evidence` fails if the trials contradict it.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import pandas as pd
@@ -18,7 +18,8 @@ from gd_ray.errors import UserError, unknown_name
 class Facts:
     """The trials of an experiment, for sentences about its rows."""
 
-    results: Results
+    results: Sequence[Results]
+    """One for each kind of CPU that ran the experiment."""
     trials: pd.DataFrame
     """With a column for every metric."""
     rows: Mapping[str, Row]
@@ -70,8 +71,13 @@ class Facts:
         """Return how many images trials sampled at a stage, and their lowest scores in percent: least and most."""
         ids = self._row(title).of(self.trials)["trial_id"].astype(str).tolist()
         _require(bool(ids), f"{title!r} has no trials")
-        samples = self.results.rows("samples", ids, filters=[("stage", "=", stage)])
-        by_trial = samples.groupby("trial_id", observed=True)
+        samples = pd.concat(
+            own.rows("samples", ids, filters=[("stage", "=", stage)])
+            .astype({"trial_id": str})
+            .assign(folder=own.address)
+            for own in self.results
+        )
+        by_trial = samples.groupby(["folder", "trial_id"])
         numbers, scores = by_trial.size(), 100 * by_trial["score"].min()
         return {
             "images": f"{numbers.min():,} to {numbers.max():,}",
@@ -96,8 +102,8 @@ class Facts:
 
     def _by_seed(self, title: str, metric: str) -> "pd.Series[float]":
         """Return the values of a row in percent, by seed."""
-        values = self._row(title).of(self.trials).set_index("seed")[self._metric(metric).column]
-        return 100 * values.astype(float)
+        column = self._metric(metric).column
+        return 100 * self._row(title).by_seed(self.trials, [column])[column]
 
     def _mean(self, title: str, metric: str, seeds: Iterable[int]) -> float:
         values = self._by_seed(title, metric)
@@ -113,7 +119,7 @@ class Facts:
         return claim, values
 
 
-def facts_of(results: Results, trials: pd.DataFrame, sections: Sections, metrics: Iterable[Metric]) -> Facts:
+def facts_of(results: Sequence[Results], trials: pd.DataFrame, sections: Sections, metrics: Iterable[Metric]) -> Facts:
     """Return the facts of all rows, whose titles must differ."""
     rows = [row for _, members in sections for row in members]
     by_title = {row.title: row for row in rows}

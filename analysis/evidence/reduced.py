@@ -1,6 +1,8 @@
 """The experiment `reduced`: its rows, its claims, and the parts of README.md and REPRODUCTION.md about it."""
 
+from collections.abc import Sequence
 from itertools import pairwise
+from pathlib import Path
 
 import pandas as pd
 
@@ -99,8 +101,9 @@ def headline_grid(trials: pd.DataFrame) -> Grid:
     return Grid("ACC and FGT in %, mean ± standard deviation over n seeds", header, tuple(rows))
 
 
-def figures(results: Results) -> list[ReportFigure]:
+def figures(kinds: Sequence[Results]) -> list[ReportFigure]:
     """Draw the metrics as classes are added, over the seeds that all methods share, and over OOD ratios."""
+    (results,) = kinds
     variants = with_values(results.trials, {name: value for name, value in MAIN.items() if name != "ood_ratio"})
     main = with_values(variants, MAIN)
     methods = main.groupby("seed", observed=True)["method"].nunique()
@@ -110,8 +113,9 @@ def figures(results: Results) -> list[ReportFigure]:
     return [figure for figure in drawn if figure is not None]
 
 
-def parts(results: Results, intro: str, images: list[str]) -> dict[str, list[str]]:
+def parts(kinds: Sequence[Results], _: Path, intro: str, images: list[str]) -> dict[str, list[str]]:
     """Return the paragraphs of each file."""
+    (results,) = kinds
     trials = results.trials
     table, claims = results_grid(SECTIONS, trials), claims_grid(CLAIMS, trials)
     return {

@@ -1,7 +1,8 @@
 """The experiments `reduced-more` and `reduced-controls`: their rows, claims, and part of REPRODUCTION.md."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import pandas as pd
 
@@ -154,10 +155,13 @@ SAMPLING_NOTE = (
 )
 
 
-def with_measures(results: Results) -> pd.DataFrame:
-    """Return the trials with their calibration and with what they sampled."""
-    first = calibration(results.rows("confidences", filters=[("stage", "=", 1)])).add_prefix("first_")
-    return with_distances(results, trial_measures(results, results.trials).join(first, on="trial_id"))
+def with_measures(results: Iterable[Results], labels: Path) -> pd.DataFrame:
+    """Return the trials of all kinds of CPU with their calibration and with what they sampled."""
+    frames = []
+    for own in results:
+        first = calibration(own.rows("confidences", filters=[("stage", "=", 1)])).add_prefix("first_")
+        frames.append(with_distances(own, trial_measures(own, own.trials).join(first, on="trial_id"), labels))
+    return pd.concat(frames, ignore_index=True)
 
 
 def _means(_: Claim, values: pd.DataFrame) -> str:
@@ -192,17 +196,18 @@ def released_note(trials: pd.DataFrame) -> str:
     return f"By the released program's formula of FGT other verdicts: {'; '.join(changed) or 'none'}."
 
 
-def figures(results: Results) -> list[ReportFigure]:
-    """Draw the metrics over the distance of the stream, on seeds whose trials all ran on one kind of CPU."""
-    trials = with_values(results.trials, _WINDOW)
-    kinds = trials.groupby("seed")["cpu_model"].transform("nunique", dropna=False)
-    figure = by_distance(trials[kinds == 1], "cifar100")
+def figures(results: Sequence[Results]) -> list[ReportFigure]:
+    """Draw the metrics over the distance of the stream, on seeds of which one kind of CPU ran all trials."""
+    trials = pd.concat([with_values(own.trials, _WINDOW) for own in results], ignore_index=True)
+    whole = trials.groupby(["seed", "cpu_model"], observed=True, dropna=False)["stream"].transform("nunique")
+    shown = trials[whole == trials["stream"].nunique()].drop_duplicates("trial_id")
+    figure = by_distance(shown, "cifar100")
     return [] if figure is None else [figure]
 
 
-def parts(results: Results, intro: str, images: list[str]) -> dict[str, list[str]]:
+def parts(results: Sequence[Results], labels: Path, intro: str, images: list[str]) -> dict[str, list[str]]:
     """Return the paragraphs of the file; tables without a row are left out."""
-    trials = with_measures(results)
+    trials = with_measures(results, labels)
     means = {"means": _means}
     grids = (
         (results_grid(SECTIONS, trials), ""),

@@ -50,14 +50,15 @@ def write_labels(folder: Path, streams: Sequence[str], wordnet: WordNet) -> None
         pq.write_table(table, folder / file, compression="zstd", use_dictionary=texts, column_encoding=encoding)
 
 
-def with_distances(results: Results, trials: pd.DataFrame) -> pd.DataFrame:
+def with_distances(results: Results, trials: pd.DataFrame, labels: Path) -> pd.DataFrame:
     """Add what a trial sampled for previous classes: images, the share that is near, and their mean distance.
 
     The columns `…_by_chance` have the same for images drawn at random from its stream for the same classes. All are NaN
     where a trial samples for no class, or where the labels of its stream or the names of the classes are not known.
+    `labels` is the folder with both files.
     """
     columns = ["near", "distance", "near_by_chance", "distance_by_chance"]
-    files = [Path(results.address, name) for name in (IMAGES, DISTANCES)]
+    files = [labels / name for name in (IMAGES, DISTANCES)]
     ids = trials.loc[trials["stream_digest"].notna(), "trial_id"].astype(str).tolist()
     samples = results.rows("samples", ids, filters=[("class", ">=", 0)], columns=("position", "class"))
     names = dict(enumerate(results.class_names.get("cifar100", ())))
@@ -87,17 +88,17 @@ def _by_chance(images: pd.DataFrame, distances: pd.DataFrame) -> pd.DataFrame:
 
 def sampling_grid(rows: Iterable[Row], trials: pd.DataFrame) -> Grid:
     """Return for each row of trials what it sampled for previous classes, beside what chance would give."""
-    cells = []
+    cells, columns = [], ["sampled", "near", "near_by_chance", "distance", "distance_by_chance"]
     for row in rows:
-        own = row.of(trials).dropna(subset="near")
-        if own.empty:
+        means = row.by_seed(trials.dropna(subset="near"), columns)
+        if means.empty:
             continue
-        near, chance = 100 * own["near"], 100 * own["near_by_chance"]
-        distance, by_chance = own["distance"].mean(), own["distance_by_chance"].mean()
+        near, chance = 100 * means["near"], 100 * means["near_by_chance"]
+        distance, by_chance = means["distance"], means["distance_by_chance"]
         texts = (
-            *(row.title, str(len(own)), f"{own['sampled'].sum():,.0f}"),
+            *(row.title, str(len(means)), f"{means['sampled'].sum():,.0f}"),
             *(mean_sd(near.mean(), near.std()), number(chance.mean()), difference_text(paired(near, chance))),
-            *(number(distance), number(by_chance)),
+            *(number(distance.mean()), number(by_chance.mean())),
         )
         cells.append(tuple(map(Cell, texts)))
     near_header = (f"within {NEAR} steps, %", "random images, %", "above these (95% interval)")

@@ -1,5 +1,7 @@
 """Numbers of the findings, by hand; and sentences that the trials do not bear out."""
 
+import shutil
+
 import numpy as np
 import pytest
 
@@ -23,7 +25,7 @@ def facts(tmp_path_factory):
             hits = lambda stage, task, seed=seed, lost=lost: 90 + seed - lost * (stage - task)  # noqa: E731
             write_made(folder, "reduced", reduced_spec(method, seed), hits)
     results = analysis.load(folder)
-    return facts_of(results, results.trials, reduced.SECTIONS, METRICS)
+    return facts_of([results], results.trials, reduced.SECTIONS, METRICS)
 
 
 def test_differences_are_paired_and_gains_are_in_the_direction_of_the_metric(facts):
@@ -45,7 +47,7 @@ def test_means_of_rows_and_the_best_of_them(facts):
 
 def test_images_that_a_stage_sampled(facts):
     ids = facts.rows["GD+ext"].of(facts.trials)["trial_id"].astype(str).tolist()
-    samples = facts.results.rows("samples", ids)
+    samples = facts.results[0].rows("samples", ids)
     samples = samples[samples["stage"] == 4]
     numbers = [sum(samples["trial_id"] == trial) for trial in ids]
     scores = [100 * samples.loc[samples["trial_id"] == trial, "score"].min() for trial in ids]
@@ -79,10 +81,13 @@ def test_the_same_trials_of_two_experiments_are_compared_seed_by_seed(facts, tmp
         hits = lambda stage, task, seed=seed, lost=lost: 90 + seed - lost * (stage - task)  # noqa: E731
         write_made(str(tmp_path), "more", reduced_spec("gd", seed), hits)
     results = analysis.load(str(tmp_path))
-    others = facts_of(results, results.trials, reduced.SECTIONS, METRICS)
+    others = facts_of([results], results.trials, reduced.SECTIONS, METRICS)
     assert facts.apart_from(others, "GD") == {"most": "1.0", "mean": "0.7", "n": "3"}
 
 
-def test_findings_without_their_trials_are_refused(facts):
+def test_findings_without_their_trials_are_refused(facts, tmp_path):
+    for evidence in build.PUBLISHED:
+        (tmp_path / evidence.folder).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copytree(facts.results[0].address, tmp_path / evidence.folder)
     with pytest.raises(UserError, match="OOD ratio 0.0' has no trials"):
-        build.findings(facts.results, facts.results)
+        build.findings(tmp_path)

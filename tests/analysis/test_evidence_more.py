@@ -1,4 +1,4 @@
-"""The part of REPRODUCTION.md on `reduced-more`: tables, calibration and sampling by hand, and kinds of CPU apart."""
+"""The part of REPRODUCTION.md on `reduced-more`: tables, calibration and sampling by hand."""
 
 import os
 from dataclasses import replace
@@ -10,72 +10,19 @@ import pytest
 
 import analysis
 from analysis.evidence import build, reduced_more, wordnet_labels
-from analysis.evidence.claims import claims_grid, cpu_note, pairs
+from analysis.evidence.claims import claims_grid
 from analysis.evidence.reduced_more import CALIBRATION_CLAIMS, CLAIMS, SAMPLING_CLAIMS, TABLE_CLAIMS
-from gd_ray.counts import confidence_histogram
-from gd_ray.fingerprint import Fingerprints
 from gd_ray.ray_utils import map_in_process
-from gd_ray.store import pack, write_class_names
+from gd_ray.store import pack
 from gd_ray.wild.shuffle import prepare_stream
 from gd_ray.wordnet.hierarchy import read_wordnet
+from tests.helpers.evidence import DISTANCES, FORGOTTEN, STREAM, levels, texts, write_trials
 from tests.helpers.made import write_made
 from tests.helpers.nouns import wnid, write_wordnet
 from tests.helpers.pictures import picture
 from trials.experiments import EXPERIMENTS, reduced_spec
 
 PUBLISHED = Path(analysis.__file__).parent / "evidence/more"
-DISTANCES = {("apple", "n1"): 3, ("apple", "n2"): 9, ("aquarium_fish", "n1"): 8, ("aquarium_fish", "n2"): 5}
-STREAM = ["n1" if position % 5 == 0 else "n2" for position in range(50)]
-CALIBRATED = ("ref-pc", "teacher-cls-cnf")
-
-
-def levels(forgotten, seed):
-    """100 test images a task: 90 right when it is learned, `forgotten` fewer at each later stage."""
-    return lambda stage, task: 90 + seed - forgotten * (stage - task)
-
-
-def histogram(probability, unseen):
-    """Three images right and one wrong, all of one confidence, and those of unseen classes."""
-    p = np.array([probability] * 4 + list(unseen))
-    return confidence_histogram(np.log(p / (1 - p)), np.array([0, 0, 0, 1] + [2] * len(unseen)))
-
-
-def with_confidences(spec):
-    """With the confidence loss confidence is accuracy; without it is 0.95, on seed 2 0.90, and C_4 knows no unseen."""
-    sure = 0.75 if spec.method.name in CALIBRATED else 0.90 if spec.seed == 2 else 0.95
-
-    def change(stage):
-        last, number = stage.stage == 4, stage.stage
-        own = histogram(0.85, [0.85]) if number == 1 else histogram(sure, [] if last else [0.5, min(sure, 0.9)])
-        teacher = histogram(sure, [sure, sure] if last else [0.5, sure])
-        has_teacher = number > 1 and spec.method.teacher == "distilled"
-        moved = spec.method.name == "teacher-dst" or (spec.method.name == "ref-pc" and spec.seed == 2)
-        return replace(
-            stage,
-            confidences=own,
-            teacher_confidences=teacher if has_teacher else None,
-            samples=replace(stage.samples, positions=stage.samples.positions + int(moved)),
-        )
-
-    return change
-
-
-def write_trials(folder, specs, forgotten, cpu=lambda spec: "a CPU"):
-    folder.mkdir(exist_ok=True)
-    for spec in specs:
-        own = forgotten.get(spec.method.name, 5)
-        inputs = Fingerprints("data", "made" if spec.method.external else None)
-        options = {"inputs": inputs, "change": with_confidences(spec), "cpu": cpu(spec)}
-        write_made(str(folder), "reduced-more", spec, levels(own, spec.seed), **options)
-    write_class_names(str(folder), "cifar100", ["apple", "aquarium_fish"])
-    rows = [("made", position, name) for position, name in enumerate(STREAM)]
-    pd.DataFrame(rows, columns=["stream_digest", "position", "wordnet_id"]).to_parquet(folder / wordnet_labels.IMAGES)
-    rows = [(*pair, steps) for pair, steps in DISTANCES.items()]
-    pd.DataFrame(rows, columns=["class", "wordnet_id", "distance"]).to_parquet(folder / wordnet_labels.DISTANCES)
-    return analysis.load(str(folder))
-
-
-FORGOTTEN = {"gd+ext": 2, "gd": 6, "ref-p": 4, "sample-prev": 1, "ref-pc": 3, "teacher-dst": 3, "e2e": 4, "wa": 5}
 
 
 @pytest.fixture(scope="module")
@@ -91,11 +38,7 @@ def made(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def trials(made):
-    return reduced_more.with_measures(made)
-
-
-def texts(grid):
-    return {row[0].text: [cell.text for cell in row[1:]] for row in grid.rows if len(row) > 1}
+    return reduced_more.with_measures([made], Path(made.address))
 
 
 def test_claims_of_the_tables_have_the_sign_that_is_printed():
@@ -231,32 +174,6 @@ def test_the_published_distances_are_wordnets():
         assert rows["distance"].tolist() == [lengths[wordnet_id] for wordnet_id in rows["wordnet_id"]]
 
 
-def test_kinds_of_cpu_are_never_compared(tmp_path):
-    """GD+ext of seed 1 has run elsewhere, and of seed 2 on an unknown CPU; GD's and P's CPU is the same on all."""
-    elsewhere = {("gd+ext", 1): "another CPU", ("gd+ext", 2): None}
-    specs = [reduced_spec(method, seed) for method in ("gd+ext", "gd", "ref-p") for seed in range(3)]
-    results = write_trials(
-        tmp_path, specs, FORGOTTEN, lambda spec: elsewhere.get((spec.method.name, spec.seed), "a CPU")
-    )
-    (claim,) = [claim for claim in TABLE_CLAIMS if claim.title == "ACC: GD+ext against P"]
-    assert pairs(claim, results.trials)["one_cpu"].to_dict() == {0: True, 1: False, 2: False}
-    rows = texts(claims_grid(TABLE_CLAIMS, results.trials, "", reduced_more.IN_TABLES))
-    assert rows[claim.title][2:6] == ["88.0 / 86.0", "+2.0", "", "1 of 1"]
-    note = "GD+ext against P (seeds 1, 2); GD+ext against GD (seeds 1, 2)."
-    assert cpu_note(TABLE_CLAIMS, results.trials).endswith(f"ran on different kinds of CPU: {note}")
-    (text,) = build.generated_parts(build.MORE, results, []).values()
-    assert note in text
-    assert "on one core of a CPU and another CPU each" in text
-
-
-def test_kinds_of_cpu_are_not_drawn_together(tmp_path):
-    specs = [s for s in EXPERIMENTS["reduced-more"].specs() if s.window == 14_400 and s.seed < 2]
-    moved = {(specs[1].stream, 1)}
-    results = write_trials(tmp_path, specs, FORGOTTEN, lambda spec: "b" if (spec.stream, spec.seed) in moved else "a")
-    (figure,) = reduced_more.figures(results)
-    assert "one seed" in figure.caption
-
-
 def with_marks(folder, *evidence):
     file = folder / "REPRODUCTION.md"
     file.write_text("".join(f"before\n{own.begin}\nold\n{build.END}\n" for own in evidence))
@@ -308,7 +225,7 @@ def test_an_incomplete_folder_writes_what_it_has(tmp_path):
 def test_without_names_of_classes_nothing_is_known_of_what_is_sampled(tmp_path):
     write_trials(tmp_path / "more", [reduced_spec("gd+ext", 0)], FORGOTTEN)
     (tmp_path / "more/classes/cifar100.json").unlink()
-    trials = reduced_more.with_measures(analysis.load(str(tmp_path / "more")))
+    trials = reduced_more.with_measures([analysis.load(str(tmp_path / "more"))], tmp_path / "more")
     assert trials["near"].isna().all()
     assert wordnet_labels.sampling_grid(reduced_more.SAMPLED_ROWS, trials).rows == ()
 
