@@ -10,7 +10,7 @@ VERSION_OF = $(shell $(1) -c 'import sys; print(*sys.version_info[:2], sep=".")'
 
 export RAY_USAGE_STATS_ENABLED := 0
 
-.PHONY: demo test test-cluster chaos lint coverage evidence dist lock upgrade clean FORCE
+.PHONY: demo test test-cluster chaos lint coverage evidence publish dist lock upgrade clean FORCE
 .PHONY: bench bench-scoring bench-runner bench-prepare bench-analysis bench-train bench-gpu bench-schedule
 
 ifdef PYTHON
@@ -62,6 +62,9 @@ coverage: $(READY)  ## all tests, then the share of lines that the test process 
 
 evidence: $(READY)  ## the tables and figures of evidence, from the Parquet under analysis/evidence
 	$(BIN)/python -m analysis.evidence.build
+
+publish: $(READY)  ## add finished trials to the evidence: make publish FROM=results
+	$(BIN)/python -m analysis.evidence.publish $(FROM)
 
 bench: bench-scoring bench-runner bench-prepare bench-analysis bench-train  ## every benchmark; each prints ratios measured in one run
 

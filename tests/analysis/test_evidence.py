@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 import analysis
-from analysis.evidence import build, reduced, reduced_more
+from analysis.evidence import build, reduced, reduced_more, result_folders
 from analysis.evidence.claims import MAIN, claims_grid, cpu_note, results_grid
+from analysis.evidence.publish import folder_of
 from gd_ray.errors import UserError
 from tests.helpers.evidence import levels
 from tests.helpers.made import write_made
@@ -103,6 +104,14 @@ def published():
 
 def test_the_published_ids_are_still_those_of_their_specs(published):
     assert {*published.trials["trial_id"].astype(str)} == {spec.trial_id for spec in EXPERIMENTS["reduced"].specs()}
+
+
+@pytest.mark.parametrize("folder", result_folders(ROOT / build.MORE.folder), ids=lambda folder: folder.name)
+def test_each_folder_has_trials_of_the_experiments_on_one_kind_of_cpu(folder):
+    trials = analysis.load(str(folder)).trials
+    ids = {spec.trial_id for name in ("reduced-more", "reduced-controls") for spec in EXPERIMENTS[name].specs()}
+    assert {*trials["trial_id"].astype(str)} <= ids
+    assert {folder_of(cpu) for cpu in trials["cpu_model"]} == {folder.name}
 
 
 @pytest.mark.parametrize("evidence", build.PUBLISHED, ids=lambda evidence: evidence.folder)
