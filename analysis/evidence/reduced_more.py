@@ -147,6 +147,10 @@ CALIBRATION_NOTE = (
     "model has learned. AUROC is how often it is more confident on an image of these than on one of the other classes "
     "among the 20: those of all other tasks for C, those of later tasks for M, of which stage 4 has none."
 )
+DISTANCE_NOTE = (
+    "`GD+ext, random part` draws other 14,400 images of the whole stream at each stage. A part by distance has 14,400 "
+    "to 18,300 images in all, so its stages see nearly the same ones."
+)
 SAMPLING_NOTE = (
     f"For each image sampled for a previous class: the shortest path in WordNet from its Tiny-ImageNet class, which no "
     f"trial sees, to the CIFAR-100 class that it was sampled for. Near are at most {NEAR} steps, a cut chosen before "
@@ -215,7 +219,7 @@ def parts(results: Sequence[Results], labels: Path, intro: str, images: list[str
             claims_grid(TABLE_CLAIMS, trials, f"Tables 2 to 5. {PAIRED}", IN_TABLES),
             f"{TABLES_NOTE} {released_note(trials)}",
         ),
-        (claims_grid(CLAIMS, trials), "\n\n".join(images)),
+        (claims_grid(CLAIMS, trials), "\n\n".join([*images, DISTANCE_NOTE] if images else [])),
         (claims_grid(CALIBRATION_CLAIMS, trials, f"Calibration in %. {PAIRED}", means), CALIBRATION_NOTE),
         (sampling_grid(SAMPLED_ROWS, trials), SAMPLING_NOTE),
         (claims_grid(SAMPLING_CLAIMS, trials, f"Near images in %. {PAIRED}", means), ""),
