@@ -104,21 +104,19 @@ class Claim:
 
 def pairs(claim: Claim, trials: pd.DataFrame) -> pd.DataFrame:
     """Return the values of both rows in percent on the seeds that both have, and whether one kind of CPU had both."""
-    better, worse = (
-        pd.DataFrame(
-            {
-                "seed": own["seed"].astype(int),
-                "cpu": own["cpu_model"].astype(object).fillna(""),
-                name: 100 * own[claim.metric.column].astype(float),
-            }
-        ).dropna()
-        for name, row in (("better", claim.better), ("worse", claim.worse))
-        for own in [row.of(trials)]
-    )
+    better = _values(claim.better, claim.metric, trials).rename(columns={"value": "better"})
+    worse = _values(claim.worse, claim.metric, trials).rename(columns={"value": "worse"})
     every = better.merge(worse, on="seed", suffixes=("", "_of_worse"))
     every = every.assign(one_cpu=every["cpu"] == every["cpu_of_worse"])
     kept = every[every["one_cpu"] | ~every.groupby("seed")["one_cpu"].transform("any")]
     return kept.groupby("seed")[["better", "worse", "one_cpu"]].mean().astype({"one_cpu": bool})
+
+
+def _values(row: Row, metric: Metric, trials: pd.DataFrame) -> pd.DataFrame:
+    """Return the values of a row in percent, with their seeds and kinds of CPU."""
+    own = row.of(trials).dropna(subset=metric.column)
+    cpus = own["cpu_model"].astype(object).fillna("")
+    return pd.DataFrame({"seed": own["seed"].astype(int), "cpu": cpus, "value": 100 * own[metric.column].astype(float)})
 
 
 def compared(claim: Claim, trials: pd.DataFrame) -> pd.DataFrame:
