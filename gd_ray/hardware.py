@@ -3,7 +3,6 @@
 import os
 import platform
 import re
-import subprocess
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
@@ -11,6 +10,7 @@ from pathlib import Path
 import torch
 
 from gd_ray.arithmetic import compiles_batches, is_deterministic
+from gd_ray.command_output import output_of
 from gd_ray.errors import UserError
 from gd_ray.malloc import release_freed_memory
 
@@ -97,11 +97,8 @@ def driver_version() -> str | None:
         version = re.search(r"Kernel Module\D*([\d.]+)", Path("/proc/driver/nvidia/version").read_text())
         if version:
             return version[1]
-    command = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
-    with suppress(OSError, subprocess.SubprocessError):
-        output = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True).stdout
-        return output.split("\n")[0].strip() or None
-    return None
+    output = output_of(["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"], within_s=20)
+    return output.splitlines()[0].strip() if output else None
 
 
 def restart_peak_memory(device: torch.device | str) -> None:

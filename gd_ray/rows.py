@@ -1,7 +1,6 @@
 """Rows of the results folder: a trial's results as Arrow tables."""
 
 import platform
-import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from importlib.metadata import version
@@ -12,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from gd_ray.command_output import output_of
 from gd_ray.counts import OUTCOMES
 from gd_ray.spec import TrialSpec
 from gd_ray.trial_result import StageResult, TrialResult
@@ -175,7 +175,4 @@ def git_revision() -> str | None:
     if not (root / ".git").exists():  # an installed copy may be inside another repository
         return None
     command = ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
-    try:
-        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
-    except (OSError, subprocess.SubprocessError):
-        return None
+    return output_of(command, within_s=10)

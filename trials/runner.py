@@ -19,7 +19,7 @@ from gd_ray.failures import ExplainedError, LostMachineError, explain, innermost
 from gd_ray.heartbeat import progress_file, read_progress
 from gd_ray.naming import counted
 from gd_ray.plugins import load_plugins, loaded_plugins
-from gd_ray.ray_utils import connect, machines, switches
+from gd_ray.ray_utils import connect, exit_without_destructors, machines, switches
 from gd_ray.rows import column_name
 from gd_ray.spec import TrialSpec
 from gd_ray.storage import (
@@ -228,6 +228,7 @@ def _run_queue(
         return tune.PlacementGroupFactory(reserved, strategy=own.strategy)
 
     def trial(config: dict[str, Any]) -> None:
+        exit_without_destructors()
         os.environ.update(variables)
         load_plugins(*plugins)
         job: Job = pickle.loads(pickled[config["job"]])

@@ -16,7 +16,7 @@ from gd_ray.errors import UserError
 from gd_ray.failures import ExplainedError, explain, innermost, is_users
 from gd_ray.malloc import keep_freed_memory
 from gd_ray.plugins import Plugin, load_plugins, loaded_plugins
-from gd_ray.ray_utils import switches
+from gd_ray.ray_utils import exit_without_destructors, switches
 from gd_ray.temporary import temporary_folder
 from gd_ray.wild.sampling import Candidates, merge_candidates
 from gd_ray.wild.scorer_processes import ScorerProcesses
@@ -102,6 +102,7 @@ class _Scorer:
         variables: dict[str, str],
         device: str,
     ) -> None:
+        exit_without_destructors()
         os.environ.update(variables)
         self.pool, self.failure = pool, dict[str, list[Any]]()
         try:

@@ -1,5 +1,6 @@
 """The Ray Data pipeline gives the in-process twin's samples, whatever the pool, and survives what may happen."""
 
+import ctypes
 import os
 import shutil
 import signal
@@ -15,7 +16,7 @@ from gd_ray.data.glyphs import STATISTICS
 from gd_ray.errors import UserError
 from gd_ray.failures import ExplainedError
 from gd_ray.networks.classifier import new_classifier
-from gd_ray.ray_utils import map_in_process, map_with_ray
+from gd_ray.ray_utils import exit_without_destructors, map_in_process, map_with_ray
 from gd_ray.seeding import Purpose, generator
 from gd_ray.spec import TrialSpec
 from gd_ray.storage import disk_full_errors
@@ -197,3 +198,22 @@ def test_a_scorer_that_always_fails_ends_the_stage(stream, previous, tmp_path, d
     with pytest.raises(ExplainedError, match=error):
         sampled(previous, disturbed(stream, tmp_path, deadly), ray_scorer(pool))
     assert len(list(tmp_path.iterdir())) == processes
+
+
+def test_a_scorer_ends_though_a_destructor_of_a_library_hangs(ray):
+    class HangsAtExit:
+        def __init__(self):
+            exit_without_destructors()
+            libc = ctypes.CDLL(None)
+            libc["__cxa_atexit"](ctypes.cast(libc.pause, ctypes.c_void_p), None, None)
+
+        def pid(self):
+            return os.getpid()
+
+    actor = ray.remote(num_cpus=0)(HangsAtExit).remote()
+    pid = ray.get(actor.pid.remote())
+    del actor
+    deadline = time.monotonic() + 20
+    while Path(f"/proc/{pid}").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
