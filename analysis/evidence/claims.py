@@ -140,7 +140,8 @@ def cpu_note(claims: Iterable[Claim], trials: pd.DataFrame) -> str:
     for claim in claims:
         rows = pairs(claim, trials)
         if seeds := rows.index[~rows["one_cpu"]].tolist():
-            left_out[f"{claim.better.title} against {claim.worse.title} (seeds {', '.join(map(str, seeds))})"] = None
+            which = f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}"
+            left_out[f"{claim.better.title} against {claim.worse.title} ({which})"] = None
     return (
         f"Not compared, because their trials ran on different kinds of CPU: {'; '.join(left_out)}." if left_out else ""
     )

@@ -84,11 +84,13 @@ class Facts:
             "lowest": f"{scores.min():.0f} to {scores.max():.0f}%",
         }
 
-    def apart_from(self, other: "Facts", title: str, metric: str = "ACC") -> dict[str, str]:
-        """Return how far the same trials of another experiment are from these: most and mean over seeds, in points."""
-        values = [facts._by_seed(title, metric) for facts in (self, other)]
-        differences = (values[0] - values[1]).abs().dropna()
-        return {"most": f"{differences.max():.1f}", "mean": f"{differences.mean():.1f}", "n": str(len(differences))}
+    def apart(self, other: "Facts", title: str, metric: str = "ACC") -> dict[str, str]:
+        """Return how far the same trials are apart on all kinds of CPU of two experiments, in points: most and mean."""
+        own = pd.concat([facts._row(title).of(facts.trials) for facts in (self, other)])
+        values = 100 * own[self._metric(metric).column].astype(float)
+        by_seed = values.groupby(own["seed"].astype(int)).agg(["min", "max", "count"])
+        apart = (by_seed["max"] - by_seed["min"])[by_seed["count"] > 1]
+        return {"most": f"{apart.max():.1f}", "mean": f"{apart.mean():.1f}", "n": str(len(apart))}
 
     def _row(self, title: str) -> Row:
         if title not in self.rows:

@@ -1,8 +1,10 @@
 """Numbers of the findings, by hand; and sentences that the trials do not bear out."""
 
 import shutil
+from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import analysis
@@ -82,7 +84,9 @@ def test_the_same_trials_of_two_experiments_are_compared_seed_by_seed(facts, tmp
         write_made(str(tmp_path), "more", reduced_spec("gd", seed), hits)
     results = analysis.load(str(tmp_path))
     others = facts_of([results], results.trials, reduced.SECTIONS, METRICS)
-    assert facts.apart_from(others, "GD") == {"most": "1.0", "mean": "0.7", "n": "3"}
+    assert facts.apart(others, "GD") == {"most": "1.0", "mean": "0.7", "n": "3"}
+    assert others.apart(replace(facts, trials=pd.concat([facts.trials, others.trials])), "GD")["mean"] == "0.7"
+    assert facts.apart(others, "GD+ext")["n"] == "0"
 
 
 def test_findings_without_their_trials_are_refused(facts, tmp_path):
