@@ -73,6 +73,8 @@ def _add_selections(source: str, target: str, finished: Collection[str]) -> None
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit("publish: name one results folder: make publish FROM=results")
     try:
         for name, number in publish(sys.argv[1], FOLDER / "more").items():
             print(f"{name}: {counted(number, 'new trial')}")
