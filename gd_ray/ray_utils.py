@@ -177,8 +177,8 @@ def switches() -> dict[str, str]:
 def exit_without_destructors() -> None:
     """Let an actor's process end as soon as Ray has shut down in it; no other process.
 
-    Destructors of Ray's C++ libraries would run then, and one of some thousand scorers stayed in them with its memory:
-    Ray does not end a process from which it has already disconnected.
+    Destructors of C++ libraries would run then, and Ray does not end a process from which it has disconnected: a scorer
+    whose logs end there stayed for ever, with its memory.
     """
     import ray
 
