@@ -323,6 +323,8 @@ def main() -> None:
     if not arguments:
         print(_START)
         return
+    # Ray's own handler prints a C++ stack when SIGTERM comes while Ray starts. Ray reads this when it is imported.
+    os.environ.setdefault("RAY_DISABLE_FAILURE_SIGNAL_HANDLER", "1")
     try:
         _run_command(arguments)
     except UserError as error:

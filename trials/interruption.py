@@ -53,10 +53,11 @@ def interruptible() -> Iterator[None]:
         if reader.recv(1):
             _requested.set()
             print("gd-ray: stopping ...", file=sys.stderr, flush=True)
+            answered.set()
             if not ended.wait(_STOP_WITHIN_S):
                 _exit(f"interrupted; {RESUME}.", 130)
 
-    ended = threading.Event()
+    answered, ended = threading.Event(), threading.Event()
     # Python's own handlers wait for the main thread, which may be inside Ray; this socket gets the number at once.
     wakeup = signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
     before = {number: signal.getsignal(number) for number in _SIGNALS}
@@ -67,6 +68,10 @@ def interruptible() -> Iterator[None]:
     _command_line.set()
     try:
         yield
+    except KeyboardInterrupt:
+        answered.wait(timeout=1.0)
+        sys.stdout.flush()
+        _exit(f"interrupted; {RESUME}.", 130)  # without destructors: those of a Ray that was starting crash
     finally:
         ended.set()
         _command_line.clear()

@@ -5,6 +5,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -98,6 +99,18 @@ def test_a_run_ends_within_seconds_of_a_signal_to_its_group_or_of_the_death_of_r
         assert "Traceback" not in err
     assert err.startswith("gd-ray: Ray's raylet died (logs: /")
     assert seconds_until(lambda: not is_running(), 60) < 30
+
+
+def test_a_signal_while_ray_starts_gets_the_same_answer(tmp_path, monkeypatch):
+    # Ray's part in C++ starts with this file. Its own handler would print a stack, and its destructors crash.
+    with tempfile.TemporaryDirectory() as short:  # the paths of Ray's sockets have a limit
+        monkeypatch.setenv("RAY_TMPDIR", short)
+        driver = Driver(tmp_path)
+        assert seconds_until(lambda: [*Path(short).glob("ray/session_*/logs/python-core-driver-*")], 60) < 60
+        driver.terminate()
+        code, out, err = driver.end()
+    assert (code, err) == (130, "gd-ray: stopping ...\ngd-ray: interrupted; run the same command to resume.\n")
+    assert out == "grid: 2 trials, 0 of them finished already.\n"
 
 
 @pytest.fixture
