@@ -8,6 +8,7 @@ import pandas as pd
 
 from analysis.conventions_table import calibration, trial_measures
 from analysis.evidence.claims import (
+    ACC,
     FGT,
     METRICS,
     PAIRED,
@@ -19,6 +20,7 @@ from analysis.evidence.claims import (
     claims_grid,
     compare,
     cpu_note,
+    difference_text,
     results_grid,
     verdict,
     with_values,
@@ -27,9 +29,10 @@ from analysis.evidence.reduced import E2E_TUNED, GD_EXT_FEWER, GD_TUNED
 from analysis.evidence.wordnet_labels import NEAR, NEAR_SHARE, sampling_grid, with_distances
 from analysis.figures.comparison import by_distance
 from analysis.figures.style import ReportFigure
-from analysis.formats import number, to_markdown
+from analysis.formats import Cell, Grid, mean_sd, number, to_markdown
 from analysis.published import PUBLISHED
 from analysis.results import Results
+from analysis.stats import paired
 from analysis.tables import LAYOUTS, Layout, own_pairs
 from gd_ray.methods import METHODS
 from gd_ray.paper import TABLES
@@ -133,7 +136,9 @@ SAMPLING_CLAIMS = (
     *_claims(_CONFIDENCE, _rows(CONFIDENCE_PAIRS), metrics=[NEAR_SHARE]),
     *_claims(_MEANS, _rows(_MEANS_PAIRS), metrics=[NEAR_SHARE]),
 )
-ALL_METRICS = (*METRICS, *OF_C, *OF_M, *OF_FIRST, NEAR_SHARE)
+OF_HEAD = Metric("head_hits", "ACC of the head")
+"""Where a method does not predict by its head."""
+ALL_METRICS = (*METRICS, *OF_C, *OF_M, *OF_FIRST, OF_HEAD, NEAR_SHARE)
 SAMPLED_ROWS = [Row(method) for method in dict.fromkeys(m for pair in (*CONFIDENCE_PAIRS, *_MEANS_PAIRS) for m in pair)]
 
 TABLES_NOTE = (
@@ -185,6 +190,20 @@ IN_TABLES = {"printed": _printed_values, "their difference": _printed_difference
 """Columns that Tables 2 to 5 have before the paired difference."""
 
 
+def classifiers_grid(rows: Iterable[Row], trials: pd.DataFrame) -> Grid:
+    """Return ACC by both classifiers of the same models, for rows that do not predict by their head."""
+    cells = []
+    for row in rows:
+        values = 100 * row.by_seed(trials.dropna(subset=OF_HEAD.column), [ACC.column, OF_HEAD.column])
+        if values.empty:
+            continue
+        own, head = values[ACC.column], values[OF_HEAD.column]
+        texts = [mean_sd(each.mean(), each.std()) for each in (own, head)]
+        cells.append(tuple(map(Cell, (row.title, str(len(values)), *texts, difference_text(paired(own, head))))))
+    header = ("", "n", "by the nearest mean", "by the head", "difference (95% interval)")
+    return Grid("ACC in % by each of two classifiers of the same models", header, tuple(cells))
+
+
 def released_note(trials: pd.DataFrame) -> str:
     """Name the verdicts of Tables 2 to 5 that change where FGT is computed as the released program does."""
     released = replace(FGT, column="fgt_released")
@@ -220,6 +239,7 @@ def parts(results: Sequence[Results], labels: Path, intro: str, images: list[str
             f"{TABLES_NOTE} {released_note(trials)}",
         ),
         (claims_grid(CLAIMS, trials), "\n\n".join([*images, DISTANCE_NOTE] if images else [])),
+        (classifiers_grid(map(Row, _BEYOND), trials), ""),
         (claims_grid(CALIBRATION_CLAIMS, trials, f"Calibration in %. {PAIRED}", means), CALIBRATION_NOTE),
         (sampling_grid(SAMPLED_ROWS, trials), SAMPLING_NOTE),
         (claims_grid(SAMPLING_CLAIMS, trials, f"Near images in %. {PAIRED}", means), ""),

@@ -38,9 +38,11 @@ def with_confidences(spec):
         teacher = histogram(sure, [sure, sure] if last else [0.5, sure])
         has_teacher = number > 1 and spec.method.teacher == "distilled"
         moved = spec.method.name == "teacher-dst" or (spec.method.name == "ref-pc" and spec.seed == 2)
+        by_mean = spec.method.learner == "icarl"
         return replace(
             stage,
             confidences=own,
+            head_hits=tuple(hits - 20 for hits in stage.hits) if by_mean else None,
             teacher_confidences=teacher if has_teacher else None,
             samples=replace(stage.samples, positions=stage.samples.positions + int(moved)),
         )
