@@ -13,7 +13,7 @@ import pandas as pd
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from analysis.evidence import reduced, reduced_more, result_folders
-from analysis.evidence.claims import METRICS, Sections
+from analysis.evidence.claims import METRICS, Sections, count_verdicts
 from analysis.evidence.facts import facts_of
 from analysis.figures.style import ReportFigure, render
 from analysis.results import Results, load
@@ -129,6 +129,7 @@ def findings(root: Path) -> str:
     text = TEMPLATES.get_template("findings.md.j2").render(
         reduced=facts_of([of_reduced], of_reduced.trials, reduced.SECTIONS, METRICS),
         more=facts_of(of_more, more_trials, reduced_more.SECTIONS, reduced_more.ALL_METRICS),
+        tables=count_verdicts(reduced_more.TABLE_CLAIMS, more_trials),
     )
     return f"{FINDINGS}\n\n{text.strip()}\n\n{END}"
 

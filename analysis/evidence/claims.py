@@ -4,6 +4,7 @@ Trials of two kinds of CPU are never compared: their first models differ by roun
 counts with their mean.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -156,6 +157,11 @@ def verdict(claim: Claim, values: Paired) -> str:
         low, high = -high, -low
     for_it, against_it = _WORDS[claim.source]
     return for_it if low > 0 else against_it if high < 0 else "undecided"
+
+
+def count_verdicts(claims: Iterable[Claim], trials: pd.DataFrame) -> Counter[str]:
+    """Count the claims of each verdict, without those that have no pair of trials."""
+    return Counter(verdict(claim, values) for claim in claims if (values := compare(claim, trials)) is not None)
 
 
 def results_grid(sections: Sections, trials: pd.DataFrame) -> Grid:

@@ -10,7 +10,7 @@ import pytest
 
 import analysis
 from analysis.evidence import build, reduced_more, wordnet_labels
-from analysis.evidence.claims import Row, claims_grid
+from analysis.evidence.claims import Row, claims_grid, count_verdicts
 from analysis.evidence.reduced_more import CALIBRATION_CLAIMS, CLAIMS, SAMPLING_CLAIMS, TABLE_CLAIMS
 from gd_ray.ray_utils import map_in_process
 from gd_ray.store import pack
@@ -68,6 +68,14 @@ def test_tables_show_printed_and_own_differences(made):
     assert rows["ACC: P+C against P+dst"][3:] == ["+0.0", "+0.0 to +0.0", "0 of 3", "undecided"]
     assert rows["ACC: GD+ext against Q"][2:4] == ["88.5 / 85.5", "+3.0"]  # on the two seeds that both have
     assert rows["ACC: GD+ext against Q"][5] == "2 of 2"
+
+
+def test_verdicts_are_counted_as_the_table_has_them(made):
+    texts_of_verdicts = [row[-1] for row in texts(claims_grid(TABLE_CLAIMS, made.trials)).values()]
+    counts = count_verdicts(TABLE_CLAIMS, made.trials)
+    assert counts == {text: texts_of_verdicts.count(text) for text in {*texts_of_verdicts}}
+    assert {*counts} == {"agrees", "contradicts", "undecided", "no sign printed"}
+    assert count_verdicts(TABLE_CLAIMS, made.trials[:0]) == {}
 
 
 def test_claims_without_the_papers_word_are_better_or_worse(made):
