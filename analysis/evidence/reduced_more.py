@@ -138,7 +138,9 @@ SAMPLING_CLAIMS = (
 )
 OF_HEAD = Metric("head_hits", "ACC of the head")
 """Where a method does not predict by its head."""
-ALL_METRICS = (*METRICS, *OF_C, *OF_M, *OF_FIRST, OF_HEAD, NEAR_SHARE)
+INTRANSIGENCE = Metric("intransigence", "intransigence", lower_is_better=True)
+"""How far tasks just learned are below Oracle's."""
+ALL_METRICS = (*METRICS, INTRANSIGENCE, *OF_C, *OF_M, *OF_FIRST, OF_HEAD, NEAR_SHARE)
 SAMPLED_ROWS = [Row(method) for method in dict.fromkeys(m for pair in (*CONFIDENCE_PAIRS, *_MEANS_PAIRS) for m in pair)]
 
 TABLES_NOTE = (
