@@ -34,15 +34,16 @@ class Facts:
         """
         claim, values = self._paired(better, worse, metric)
         points = values.difference.estimate * (-1 if claim.metric.lower_is_better else 1)
-        is_sure = verdict(claim, values) == "better"
         _require(points > 0, f"{claim.title} is no gain: {points:+.1f} points")
-        _require(sure in (None, is_sure), f"{claim.title} is {'' if is_sure else 'not '}beyond chance")
+        _require_sure(sure, claim, values)
         _require(values.wins == values.n or not every_seed, f"{claim.title} wins on {values.wins} of {values.n} seeds")
         return f"{points:.1f}"
 
-    def difference(self, first: str, second: str, metric: str = "ACC") -> str:
-        """Return the paired difference of two rows, with its sign."""
-        return difference(self._paired(first, second, metric)[1])[0]
+    def difference(self, first: str, second: str, metric: str = "ACC", *, sure: bool | None = None) -> str:
+        """Return the paired difference of two rows, with its sign; `sure` as for a gain."""
+        claim, values = self._paired(first, second, metric)
+        _require_sure(sure, claim, values)
+        return difference(values)[0]
 
     def interval(self, first: str, second: str, metric: str = "ACC") -> str:
         """Return the 95% interval of that difference."""
@@ -127,6 +128,11 @@ def facts_of(results: Sequence[Results], trials: pd.DataFrame, sections: Section
     by_title = {row.title: row for row in rows}
     assert len(by_title) == len(rows)
     return Facts(results, trials, by_title, {metric.title: metric for metric in metrics})
+
+
+def _require_sure(sure: bool | None, claim: Claim, values: Paired) -> None:
+    is_sure = verdict(claim, values) != "undecided"
+    _require(sure in (None, is_sure), f"{claim.title} is {'' if is_sure else 'not '}beyond chance")
 
 
 def _require(true: bool, otherwise: str) -> None:

@@ -65,6 +65,8 @@ def test_images_that_a_stage_sampled(facts):
         (lambda facts: facts.gain("GD", "GD+ext"), "ACC: GD against GD\\+ext is no gain: -4.0 points"),
         (lambda facts: facts.gain("GD+ext", "GD", sure=False), "is beyond chance"),
         (lambda facts: facts.gain("E2E", "Baseline", sure=True), "is not beyond chance"),
+        (lambda facts: facts.difference("GD", "GD+ext", sure=False), "is beyond chance"),
+        (lambda facts: facts.difference("E2E", "Baseline", sure=True), "is not beyond chance"),
         (lambda facts: facts.gain("E2E", "Baseline", every_seed=True), "wins on 2 of 3 seeds"),
         (lambda facts: facts.mean("GD", seeds=range(5)), "'GD' lacks seeds"),
         (lambda facts: facts.mean("GE"), "row of the evidence 'GE' does not exist"),
