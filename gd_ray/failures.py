@@ -9,8 +9,8 @@ class ExplainedError(RuntimeError):
     """A failure of which the text is the line that a user sees."""
 
 
-class LostMachineError(ExplainedError):
-    """A failure because a machine of the cluster was lost."""
+class OutageError(ExplainedError):
+    """A failure because a machine of the cluster, or its storage, was lost."""
 
 
 def innermost(error: BaseException) -> BaseException:
@@ -30,8 +30,8 @@ def is_users(error: BaseException) -> bool:
     return isinstance(error, UserError) and not isinstance(error, Unreachable)
 
 
-def lost_machine(error: BaseException) -> bool:
-    """Whether a machine of the cluster was lost, and no process failed by itself."""
+def is_outage(error: BaseException) -> bool:
+    """Whether a machine of the cluster, or its storage, was lost, and no process failed by itself."""
     from ray import exceptions
 
     cause = innermost(error)
@@ -40,7 +40,7 @@ def lost_machine(error: BaseException) -> bool:
     # Ray learns within a second that a process has died; an actor that is unavailable for longer is on a lost machine.
     lost = (exceptions.NodeDiedError, exceptions.LocalRayletDiedError, exceptions.ActorUnavailableError)
     gone = (exceptions.ActorUnschedulableError, exceptions.TaskUnschedulableError)  # of scorers beside their trial
-    return isinstance(cause, (LostMachineError, *lost, *gone))
+    return isinstance(cause, (OutageError, *lost, *gone))
 
 
 def explain(error: BaseException, *, gpus: float = 0.0, batch: str = "its batches") -> str:
@@ -72,5 +72,5 @@ def last_line(text: str) -> str:
     lines = [line.strip() for line in text.strip().splitlines()] or [""]
     # Ray's own errors have text after those of the process that they quote.
     named = (line for line in reversed(lines) if re.match(r"(?!ray\.)[\w.]+(Error|Exception)(: |$)", line))
-    explained = rf"{__name__}\.({ExplainedError.__name__}|{LostMachineError.__name__}): "
+    explained = rf"{__name__}\.({ExplainedError.__name__}|{OutageError.__name__}): "
     return re.sub(f"^{explained}", "", next(named, lines[-1]))

@@ -233,7 +233,7 @@ def check_writable(name: str, address: str) -> None:
     path = local_path(address) or "."
     try:
         Path(path).mkdir(parents=True, exist_ok=True)
-        probe = Path(path, f".probe-{os.getpid()}")
+        probe = Path(path, f".probe-{uuid4().hex}")
         probe.touch()
         probe.unlink()
     except OSError as error:

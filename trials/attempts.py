@@ -1,4 +1,4 @@
-"""When a failed trial is given up: after too many failures of one stage, not counting lost machines."""
+"""When a failed trial is given up: after too many failures of one stage, not counting outages."""
 
 import pickle
 import time
@@ -10,12 +10,12 @@ from typing import Any
 
 from ray import tune
 
-from gd_ray.failures import last_line, lost_machine
+from gd_ray.failures import is_outage, last_line
 from gd_ray.ray_utils import machines
 from trials.interruption import RESUME, RayDiedError
 
-_LOSSES = 10
-"""Machines that a trial may lose in one stage: it may be the trial that ends them."""
+_OUTAGES = 10
+"""Times that a trial may lose its machine or storage in one stage: it may be the trial that ends them."""
 _LOOK_S = 10.0
 _NO_MACHINE_S = 600.0
 """Time that a cluster has to replace its last machine."""
@@ -25,15 +25,15 @@ OnFailure = Callable[[Any, str], None]
 
 
 class Attempts(tune.Callback):
-    """Raises the limit that Tune compares the failures of a trial with, at each stage and for each lost machine.
+    """Raises the limit that Tune compares the failures of a trial with, at each stage and for each outage.
 
-    Tune ends a trial that loses its machine before it runs, or at its last attempt: `take_lost` names those.
+    Tune ends a trial that has one before it runs, or at its last attempt: `take_lost` names those.
     """
 
     def __init__(self, retries: int, resource: str, on_failure: OnFailure) -> None:
         self.retries, self.resource, self.on_failure = retries, resource, on_failure
         self.stages: Counter[str] = Counter()
-        self.losses: Counter[str] = Counter()
+        self.outages: Counter[str] = Counter()
         self.lost: set[str] = set()
         self.looked = self.seen = time.monotonic()
 
@@ -45,15 +45,15 @@ class Attempts(tune.Callback):
     def on_trial_result(self, iteration: int, trials: Any, trial: Any, result: Any, **info: Any) -> None:  # noqa: ARG002
         name, stage = trial.config["job"], result.get("stage", 0)
         if stage > self.stages[name]:
-            self.stages[name], self.losses[name] = stage, 0
+            self.stages[name], self.outages[name] = stage, 0
             trial.max_failures = trial.num_failures + self.retries
 
     def on_trial_recover(self, iteration: int, trials: Any, trial: Any, **info: Any) -> None:  # noqa: ARG002
-        if self._lost_machine(trial):
+        if self._had_outage(trial):
             trial.max_failures += 1
 
     def on_trial_error(self, iteration: int, trials: Any, trial: Any, **info: Any) -> None:  # noqa: ARG002
-        if self._lost_machine(trial):
+        if self._had_outage(trial):
             self.lost.add(trial.config["job"])
         else:
             with suppress(OSError):  # a full disk has no log
@@ -78,16 +78,16 @@ class Attempts(tune.Callback):
                 f"then {RESUME}."
             )
 
-    def _lost_machine(self, trial: Any) -> bool:
-        """Return whether the trial failed because of a lost machine, and may lose more."""
+    def _had_outage(self, trial: Any) -> bool:
+        """Return whether the trial failed because its machine or storage was lost, and may lose more."""
         try:
             error = pickle.loads(Path(trial.pickled_error_file).read_bytes())
         except Exception:  # none was written, or its class is not known here
             return False
-        if not lost_machine(error):
+        if not is_outage(error):
             return False
-        self.losses[trial.config["job"]] += 1
-        return self.losses[trial.config["job"]] <= _LOSSES
+        self.outages[trial.config["job"]] += 1
+        return self.outages[trial.config["job"]] <= _OUTAGES
 
 
 def _forget(trial: Any) -> None:

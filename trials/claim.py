@@ -100,7 +100,7 @@ def run_heartbeat(path: str, run: str) -> Iterator[None]:
     """Write that a run is alive, so that its other trials count as waiting, until its end."""
 
     def write() -> None:
-        with suppress(OSError):
+        with suppress(OSError, Unreachable):
             write_atomic(path, _content(Progress(run=run)))
 
     write()

@@ -3,7 +3,7 @@
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext
 from dataclasses import fields
 from pathlib import Path
 
@@ -12,6 +12,7 @@ from rich.live import Live
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.progress_bar import ProgressBar
 from rich.table import Column, Table
+from rich.text import Text
 
 import gd_ray.data
 import gd_ray.wild.sampling  # noqa: F401 (both register names)
@@ -51,13 +52,19 @@ def live_view(
     """Show running trials on a terminal `every` so many seconds, or print a line every `line_every` in a pipe."""
 
     def show() -> None:
-        with suppress(OSError, UserError):  # storage may fail for a moment
-            if live:
-                now = states()
-                bar = ProgressBar(total=1.0, completed=work_share(now), width=40)
-                live.update(Group(bar, summary(now), running_table(now)), refresh=True)
-            else:
-                console.print(f"{time.strftime('%H:%M')} {summary(states())}", highlight=False, soft_wrap=True)
+        now = list[TrialState]()
+        try:
+            now = states()
+            line = summary(now)
+        except (OSError, UserError) as error:
+            line = f"trials wait for storage: {error}"
+        if not live:
+            console.print(f"{time.strftime('%H:%M')} {line}", markup=False, highlight=False, soft_wrap=True)
+        elif now:
+            bar = ProgressBar(total=1.0, completed=work_share(now), width=40)
+            live.update(Group(bar, line, running_table(now)), refresh=True)
+        else:
+            live.update(Text(line), refresh=True)
 
     shown = Live(console=console, transient=True, auto_refresh=False, redirect_stdout=False)
     with shown if console.is_terminal else nullcontext() as live, repeated(show, every if live else line_every):

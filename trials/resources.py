@@ -61,8 +61,8 @@ class Cluster:
     scorer_cpus: float | None = None
     """CPUs of a scorer; without it, as many as the trial's, or with a GPU, which is the trial's, a hundredth of one."""
     retries: int = 2
-    """Times that a trial is started again in the same stage: a finished stage sets the count back, and a lost machine
-    does not count."""
+    """Times that a trial is started again in the same stage: a finished stage sets the count back, and the loss
+    of a machine does not count, nor that of the storage for less than ten minutes."""
     keep_models: KeepModels = "last"
     """Models that stay under RESULTS/models for 'gd-ray export': of the last stage, of all stages, or none; of a
     WRN-16-2 each takes 2.8 MB."""

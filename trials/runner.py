@@ -14,8 +14,8 @@ from uuid import uuid4
 
 from rich.console import Console
 
-from gd_ray.errors import UserError
-from gd_ray.failures import ExplainedError, LostMachineError, explain, innermost, is_users, lost_machine
+from gd_ray.errors import Unreachable, UserError
+from gd_ray.failures import ExplainedError, OutageError, explain, innermost, is_outage, is_users
 from gd_ray.heartbeat import progress_file, read_progress
 from gd_ray.naming import counted
 from gd_ray.plugins import load_plugins, loaded_plugins
@@ -26,18 +26,28 @@ from gd_ray.storage import (
     absolute,
     check_writable,
     delete_file,
+    exists,
     is_remote,
     join,
     without_credentials,
     write_atomic,
 )
-from gd_ray.store import Selection, clear_failures, finished, trial_states, write_failure, write_selection
+from gd_ray.store import (
+    Selection,
+    TrialState,
+    clear_failures,
+    finished,
+    trial_states,
+    write_failure,
+    write_selection,
+)
 from gd_ray.trial_result import StageResult
 from trials.claim import run_heartbeat
 from trials.console import live_view
 from trials.cost import shares_done, spec_cost, spec_work
 from trials.grid import unique
 from trials.interruption import RayDiedError, explained_memory, limited_start, watched_servers
+from trials.outage import outlasted
 from trials.preflight import check_clocks, check_devices, check_jobs
 from trials.registry import DataLocations, Sizes
 from trials.resources import Cluster, TrialResources, parse_folders, resolve_resources
@@ -108,7 +118,7 @@ def run_experiment(
             write_selection(results, selection)
             clear_failures(results, {job.spec.trial_id for job in open_jobs})  # they are waiting or running again
             every = _STORE_VIEW_S if is_remote(results) or is_remote(storage) else 1.0
-            with live_view(lambda: trial_states(results, [selection]), console, every=every):
+            with live_view(lambda: _states(selection, results), console, every=every):
                 held, work = saved_files(storage), {row["trial_id"]: row["work"] for row in selection.trials}
                 # Trials that another run holds come last; else the longest first, to keep the whole cluster busy.
                 order = sorted(open_jobs, key=lambda job: (job.progress in held, -work[job.spec.trial_id]))
@@ -116,6 +126,14 @@ def run_experiment(
     except (KeyboardInterrupt, RayDiedError):
         _stop_trials(open_jobs, run)
         raise
+
+
+def _states(selection: Selection, results: str) -> list[TrialState]:
+    """Return the states of the trials of a run; without its folders, which are there, they would all be waiting."""
+    for folder in results, selection.storage:
+        if not is_remote(folder) and not exists(folder):
+            raise Unreachable(f"{folder!r} is not there")
+    return trial_states(results, [selection])
 
 
 def _stop_trials(jobs: list[Job], run: str) -> None:
@@ -238,8 +256,9 @@ def _run_queue(
             ended = run_job(job, threads, pool_of(config), lambda stage: tune.report(reported(stage)), **how)
         except Exception as error:
             text = explain(error, gpus=share_of(config), batch=f"batches of {job.spec.batch_size} images in a trial")
-            if not is_users(innermost(error)):
-                raise (LostMachineError if lost_machine(error) else ExplainedError)(text) from error
+            outage = is_outage(error) or outlasted(job.results, job.storage)
+            if outage or not is_users(innermost(error)):
+                raise (OutageError if outage else ExplainedError)(text) from error
             write_atomic(logs[config["job"]], traceback.format_exc().encode())
             tune.report({"refused": text})  # rather than an error, which Tune would retry
         else:

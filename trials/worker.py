@@ -15,6 +15,7 @@ from gd_ray.store import CHECKPOINTS, FIRST_MODELS, clear_failure, finished, wri
 from gd_ray.trial_result import StageResult
 from trials.claim import ProgressReporter, acquire, heartbeat
 from trials.cost import spec_cost
+from trials.outage import write_patiently
 from trials.registry import DataLocations
 from trials.resources import KeepModels
 
@@ -125,8 +126,8 @@ def _run(
     for stage in resume.results if resume else ():
         on_result(stage)
 
-    def on_stage(stage: StageResult, checkpoint: Checkpoint) -> None:
-        if stage.stage == 1:
+    def save(checkpoint: Checkpoint) -> None:
+        if checkpoint.stage == 1:
             checkpoint.save(job.first_model)
         if not only_first:
             if job.is_finished():  # all stages are written: never replace them by fewer
@@ -135,6 +136,9 @@ def _run(
             write_stages(job.results, spec, checkpoint.results)
             keep(checkpoint)
             checkpoint.save(job.checkpoint)
+
+    def on_stage(stage: StageResult, checkpoint: Checkpoint) -> None:
+        write_patiently(lambda: save(checkpoint), job.results, job.storage)
         on_result(stage)
 
     result = run_trial(
@@ -148,7 +152,8 @@ def _run(
         device=device,
         scorer=ray_scorer(pool) if pool else score_in_process,
     )
-    if not only_first:
+
+    def finish() -> None:
         write_stages(job.results, spec, result.stages)
         write_trial(
             job.results,
@@ -161,3 +166,6 @@ def _run(
         )
         clear_failure(job.results, spec.trial_id)
         delete_file(job.checkpoint)
+
+    if not only_first:
+        write_patiently(finish, job.results, job.storage)

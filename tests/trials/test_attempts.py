@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 from ray.tune.experiment import Trial as TuneTrial
 
-from gd_ray.failures import ExplainedError, LostMachineError, explain, lost_machine
+from gd_ray.failures import ExplainedError, OutageError, explain, is_outage
 from trials import attempts
 from trials.attempts import Attempts
 from trials.interruption import RayDiedError
@@ -44,7 +44,7 @@ def trial(tmp_path, given_up):
     return Trial(tmp_path, Attempts(1, "CPU", lambda _, error: given_up.append(error)), retries=1)
 
 
-LOST, BAD = LostMachineError("a machine was lost"), ExplainedError("it failed")
+LOST, BAD = OutageError("a machine was lost"), ExplainedError("it failed")
 
 
 def test_a_finished_stage_sets_the_count_back_and_a_repeated_one_does_not(trial, given_up):
@@ -59,42 +59,42 @@ def test_a_finished_stage_sets_the_count_back_and_a_repeated_one_does_not(trial,
     assert trial.callback.take_lost() == set()
 
 
-def test_a_lost_machine_does_not_count_but_not_for_ever(trial, given_up):
+def test_an_outage_does_not_count_but_not_for_ever(trial, given_up):
     for error in (LOST, BAD, LOST):
         trial.fail(error)
     assert trial.callback.take_lost() == {"one"}  # Tune had given up by its own count
     assert trial.callback.take_lost() == set()
     assert given_up == []
     trial.max_failures, trial.num_failures = 1, 0  # started by Tune anew
-    assert all(trial.fail(LOST) for _ in range(attempts._LOSSES - 2))
+    assert all(trial.fail(LOST) for _ in range(attempts._OUTAGES - 2))
     assert trial.fail(LOST)  # one too many counts
     assert not trial.fail(LOST)
     assert given_up == ["a machine was lost"]
 
 
-def test_a_trial_loses_its_machine_before_it_ever_fails(tmp_path, given_up):
+def test_a_trial_has_an_outage_before_it_ever_fails(tmp_path, given_up):
     trial = Trial(tmp_path, Attempts(0, "CPU", lambda _, error: given_up.append(error)), retries=0)
     assert not trial.fail(LOST)
     assert (trial.callback.take_lost(), given_up) == ({"one"}, [])
 
 
-def test_which_errors_mean_that_a_machine_was_lost():
+def test_which_errors_are_outages():
     from ray import exceptions
     from ray.data.exceptions import SystemException
 
     dead = exceptions.ActorDiedError()
-    assert not lost_machine(dead)  # its process died
+    assert not is_outage(dead)  # its process died
     dead.error_msg = "The actor died unexpectedly.\nThe actor died because its node has died. Node Id: 1"
     unavailable = exceptions.ActorUnavailableError("no answer", None)
     for error in (dead, unavailable, exceptions.NodeDiedError("gone"), LOST):
-        assert lost_machine(error)
-        assert lost_machine(exceptions.RayTaskError("score", "long\ntraceback", error))
+        assert is_outage(error)
+        assert is_outage(exceptions.RayTaskError("score", "long\ntraceback", error))
     gone = exceptions.ActorUnschedulableError("The node specified doesn't exist any more.")
     gone.__cause__ = SystemException()  # as Ray Data raises it
-    assert lost_machine(gone)
+    assert is_outage(gone)
     assert explain(gone).startswith("ActorUnschedulableError: The actor is not schedulable: The node specified")
     for error in (BAD, ValueError("x"), exceptions.WorkerCrashedError(), exceptions.OutOfMemoryError("full")):
-        assert not lost_machine(error)
+        assert not is_outage(error)
 
 
 def test_a_run_without_any_machine_ends_in_a_sentence(trial, monkeypatch):

@@ -192,7 +192,7 @@ def test_a_trial_that_another_run_has_finished_is_skipped(job, monkeypatch):
 
 def test_stages_of_a_finished_trial_are_never_replaced_by_fewer(job, monkeypatch):
     written, stages = [], []
-    stage, checkpoint = SimpleNamespace(stage=1), SimpleNamespace(save=written.append, results=())
+    stage, checkpoint = SimpleNamespace(stage=1), SimpleNamespace(stage=1, save=written.append, results=())
     monkeypatch.setattr(worker, "finished", lambda _: {job.spec.trial_id} if stages else set())
     monkeypatch.setattr(worker, "write_stages", lambda *_: written.append("stages"))
 

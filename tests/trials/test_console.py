@@ -5,6 +5,7 @@ import time
 
 from rich.console import Console
 
+from gd_ray.errors import Unreachable
 from gd_ray.heartbeat import Progress
 from gd_ray.store import TrialState, seconds_left
 from tests.helpers.made import made_spec
@@ -57,6 +58,17 @@ def test_running_trials_are_named_by_what_varies_in_their_experiment():
     lines = shown(running_table([*swept, other])).splitlines()[1:]
     assert lines[0].startswith("e: GD+ext, seed 0, OOD ratio 0.5 ")
     assert lines[2].startswith("f: GD, seed 0 ")
+
+
+def test_storage_that_is_away_is_shown():
+    def states():
+        raise Unreachable("'/shared/results' is not there")
+
+    pipe, terminal = Console(file=io.StringIO()), Console(file=io.StringIO(), force_terminal=True, width=100)
+    with live_view(states, pipe, line_every=0.2), live_view(states, terminal, every=0.2):
+        time.sleep(0.5)
+    for console in (pipe, terminal):
+        assert "trials wait for storage: '/shared/results' is not there" in console.file.getvalue()
 
 
 def test_a_line_now_and_then_in_a_pipe_and_an_overview_on_a_terminal():

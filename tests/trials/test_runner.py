@@ -3,6 +3,8 @@
 import io
 import subprocess
 import sys
+import threading
+import time
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -15,8 +17,9 @@ from gd_ray.errors import UserError
 from gd_ray.fingerprint import Fingerprints
 from gd_ray.kept_models import kept_stages, read_model
 from gd_ray.storage import write_atomic
-from gd_ray.store import pack, trial_states, write_trial
+from gd_ray.store import finished, pack, trial_states, write_trial
 from gd_ray.trial import run_trial
+from tests.helpers.disk import Disk
 from tests.helpers.placement import total, watched
 from tests.helpers.runs import alone, frame, run, tiny
 from trials.preflight import check_jobs
@@ -83,6 +86,29 @@ def test_a_failed_trial_stops_no_other_and_is_told_in_one_line(finished_run):
     assert {states[spec.trial_id].state for spec in specs} == {"done"}
     assert states[broken.trial_id].state == "failed"
     assert "learning_rate" in states[broken.trial_id].detail
+
+
+def test_storage_that_is_away_for_a_while_fails_no_trial(ray, tmp_path):
+    """Without retries: one that counted would be given up."""
+    disk, specs, left = Disk(tmp_path / "disk"), [tiny("lwf"), tiny("gd")], []
+
+    def go_away():
+        while not list(disk.path.glob("storage/checkpoints/[!.]*.pt")):
+            time.sleep(0.05)
+        disk.go_away()
+        time.sleep(3.0)
+        left.extend(spec for spec in specs if spec.trial_id not in finished(str(disk.content / "results")))
+        disk.come_back()
+
+    thread = threading.Thread(target=go_away, daemon=True)
+    thread.start()
+    failures = run("mine", specs, disk.path, retries=0)
+    thread.join()
+    assert len(left) == 2
+    assert failures == []
+    pd.testing.assert_frame_equal(
+        frame(disk.path / "results", "stages"), alone(specs, tmp_path / "storage"), check_exact=True
+    )
 
 
 class Unknown:
