@@ -68,9 +68,10 @@ def start_ray(address: str | None = None, **options: Any) -> None:
             _check_versions(address, str(error))
             raise
         reason = str(error).partition(". ")[0].rstrip(".")  # the rest is a paragraph of advice
+        folder = os.environ.get("RAY_TMPDIR", "/tmp")
         raise UserError(
-            f"Ray did not start on this machine ({reason}); run the same command when it is less busy, or see Ray's "
-            f"logs, usually in /tmp/ray/session_latest/logs."
+            f"Ray did not start on this machine ({reason}); run the same command when it is less busy and {folder} has "
+            f"space, or see Ray's logs, usually in {folder}/ray/session_latest/logs."
         ) from error
     finally:
         if threading.current_thread() is threading.main_thread():
