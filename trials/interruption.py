@@ -4,6 +4,7 @@ import os
 import re
 import signal
 import socket
+import subprocess
 import sys
 import threading
 import time
@@ -29,6 +30,29 @@ _command_line = threading.Event()
 
 class RayDiedError(UserError):
     """One of Ray's servers died during a run."""
+
+
+_WATCHER = """
+import os, select, signal, sys
+
+def interrupt(*_):
+    raise KeyboardInterrupt
+
+signals = signal.SIGINT, signal.SIGTERM
+driver, (limit_s, grace_s), (late, interrupted) = int(sys.argv[1]), map(float, sys.argv[2:4]), sys.argv[4:]
+signal.signal(signal.SIGTERM, interrupt)
+try:
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
+    message, over = late, select.select([0], [], [], limit_s)[0]
+except KeyboardInterrupt:
+    for number in signals:
+        signal.signal(number, signal.SIG_IGN)
+    message, over = interrupted, select.select([0], [], [], grace_s)[0]
+if not over:  # its end of the pipe is open
+    print(message, file=sys.stderr)
+    os.kill(driver, signal.SIGKILL)
+"""
+"""Ends a driver that has not started in time, or not ended in time after a signal to both, as a terminal sends it."""
 
 
 @contextmanager
@@ -84,18 +108,26 @@ def interruptible() -> Iterator[None]:
 
 @contextmanager
 def limited_start() -> Iterator[None]:
-    """End a command whose Ray does not start: a driver waits for ever for a raylet that paused while it registered."""
-    started = threading.Event()
+    """End a command whose Ray does not start, by another process.
 
-    def watch() -> None:
-        if not started.wait(_START_WITHIN_S) and _command_line.is_set() and not _requested.is_set():
-            _exit(f"Ray did not start within {_START_WITHIN_S / 60:.0f} minutes; {RESUME}.", 1)
-
-    threading.Thread(target=watch, daemon=True).start()
+    A driver waits for ever for workers that died while they started, and holds Python's lock meanwhile: neither its
+    threads nor its signal handlers run.
+    """
+    if not _command_line.is_set():
+        yield
+        return
+    late = f"Ray did not start within {_START_WITHIN_S / 60:.0f} minutes; {RESUME}."
+    limits = f"{_START_WITHIN_S}", f"{_STOP_WITHIN_S + 1}"
+    words = str(os.getpid()), *limits, _line(late), _line(f"interrupted; {RESUME}.")
+    signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)  # for the watcher, until it has handlers of its own
+    try:
+        watcher = subprocess.Popen([sys.executable, "-I", "-S", "-c", _WATCHER, *words], stdin=subprocess.PIPE)
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
     try:
         yield
     finally:
-        started.set()
+        watcher.communicate()
 
 
 @contextmanager
@@ -189,7 +221,12 @@ def _is_open(server: socket.socket) -> bool:
 
 
 def _exit(message: str, code: int) -> NoReturn:
-    """End the process at once; what waits for Ray could not be ended otherwise. The cursor is shown again."""
-    shown = "\x1b[?25h" if sys.stdout.isatty() else ""
-    print(f"{shown}gd-ray: {message}", file=sys.stderr, flush=True)
+    """End the process at once; what waits for Ray could not be ended otherwise."""
+    print(_line(message), file=sys.stderr, flush=True)
     os._exit(code)
+
+
+def _line(message: str) -> str:
+    """Return the last line of a command, which shows the cursor again."""
+    shown = "\x1b[?25h" if sys.stdout.isatty() else ""
+    return f"{shown}gd-ray: {message}"

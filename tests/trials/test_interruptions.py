@@ -18,7 +18,7 @@ from gd_ray.errors import UserError
 from gd_ray.ray_utils import start_ray
 from gd_ray.store import trial_states
 from tests.helpers.runs import Driver
-from trials.interruption import RayDiedError, explained_memory, watched_servers
+from trials.interruption import RayDiedError, explained_memory, limited_start, watched_servers
 
 PROGRAM = """
 import sys
@@ -144,32 +144,52 @@ def test_a_ray_that_does_not_start_is_told_in_one_sentence(monkeypatch):
     monkeypatch.setattr(ray, "is_initialized", lambda: False)
     monkeypatch.setattr(ray, "init", init)
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setenv("RAY_TMPDIR", "/scratch")
     with pytest.raises(UserError) as error:
         start_ray()
     assert str(error.value) == (
         "Ray did not start on this machine (The current node timed out during startup); run the same command when it "
-        "is less busy, or see Ray's logs, usually in /tmp/ray/session_latest/logs."
+        "is less busy and /scratch has space, or see Ray's logs, usually in /scratch/ray/session_latest/logs."
     )
 
 
 LIMITED = """
-import time
+import ctypes, sys, time
 from trials import interruption
-interruption._START_WITHIN_S = 0.2
+interruption._START_WITHIN_S, interruption._STOP_WITHIN_S = map(float, sys.argv[1:])
 with interruption.interruptible():
     with interruption.limited_start():
         pass
     time.sleep(1)  # not ended: it did start
     with interruption.limited_start():
         print("starting", flush=True)
-        time.sleep(60)
+        mutex, library = ctypes.create_string_buffer(64), ctypes.PyDLL(None)
+        while True:  # with Python's lock, as Ray waits for its first workers
+            library.pthread_mutex_lock(mutex)
 """
 
 
-def test_a_command_whose_ray_never_starts_ends():
-    done = subprocess.run([sys.executable, "-c", LIMITED], capture_output=True, text=True, timeout=30)
-    assert (done.returncode, done.stdout) == (1, "starting\n")
-    assert done.stderr == "gd-ray: Ray did not start within 0 minutes; run the same command to resume.\n"
+@pytest.mark.parametrize(
+    ("limits", "message"),
+    [
+        (("0.5", "7"), "gd-ray: Ray did not start within 0 minutes; run the same command to resume.\n"),
+        (("240", "0.1"), "gd-ray: interrupted; run the same command to resume.\n"),
+    ],
+)
+def test_a_command_whose_ray_never_starts_ends_and_can_be_interrupted(limits, message):
+    options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "start_new_session": True}
+    process = subprocess.Popen([sys.executable, "-c", LIMITED, *limits], **options)
+    assert process.stdout.readline() == "starting\n"
+    if limits[0] == "240":
+        os.killpg(process.pid, signal.SIGTERM)
+    _, err = process.communicate(timeout=30)
+    assert (process.returncode, err) == (-signal.SIGKILL, message)
+
+
+def test_a_start_without_a_command_is_not_watched(monkeypatch):
+    monkeypatch.setattr(subprocess, "Popen", lambda *_, **__: pytest.fail("a user's program may not be ended"))
+    with limited_start():
+        pass
 
 
 def test_a_full_memory_is_told_in_one_sentence():
