@@ -201,7 +201,7 @@ def main() -> int:
                 outcomes = (disturb(run, options.seed, folder, revision) for _ in range(4))
                 if outcome := next(filter(None, outcomes), None):
                     add_outcome(file, outcome)
-                    print(outcome, flush=True)
+                print(outcome or f"{run.number} {run.fault}: no row, it always ended before the fault", flush=True)
     rows = read_outcomes(file)
     (folder / "table.md").write_text(table(rows))
     print(table(rows))
