@@ -111,7 +111,7 @@ def disturb(run: Run, seed: int, folder: Path, revision: str) -> Outcome | None:
             known |= place.prepare()
             attempts.append(Attempt(place, len(attempts) + 1))
         seconds = time.monotonic() - started
-        left = wait_until_gone(known, GONE_WITHIN_S, place.stay)
+        left = wait_until_gone(known, GONE_WITHIN_S, place.stays)
         kill(*left)
         problems = [f"printed {word!r}" for word in NOISE for attempt in attempts if word in "\n".join(attempt.lines)]
         problems += [f"process left: {process.name}" for process in left]

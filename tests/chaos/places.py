@@ -9,10 +9,12 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from tests.chaos.processes import descendants
+from tests.chaos.processes import Process, descendants, is_spare, nothing_stays
 
 SLURM_HOSTS = Path(__file__).parents[1] / "cluster" / "slurm-hosts"
 HEAD = "10.77.0.2"
+_FOR_ALL_USERS = "ray::_StatsActor", "ray::_AutoscalingCoordinatorActor", "ray::ActorLocationTracker"
+"""Actors of Ray Data that a cluster keeps."""
 OWN: set[int] = set()
 """Children whose exit codes their starters ask for."""
 
@@ -22,8 +24,6 @@ class Place:
 
     command: tuple[str, ...] = ()
     options: tuple[str, ...] = ()
-    stay: tuple[str, ...] = ()
-    """Titles of processes that outlive a run."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.data = folder, folder / "data"
@@ -39,6 +39,10 @@ class Place:
     def prepare(self) -> set[int]:
         """Make it ready for the next attempt; return the processes that this started."""
         return set()
+
+    def stays(self, process: Process) -> bool:
+        """Whether a process may outlive a run."""
+        return nothing_stays(process)
 
     def close(self) -> None:
         shutil.rmtree(self.ray, ignore_errors=True)
@@ -104,11 +108,6 @@ class TwoHosts(Place):
 
     command = (str(SLURM_HOSTS), "on", "A")
     options = ("--address", f"{HEAD}:6379")
-    stay = (
-        "ray::_StatsActor",
-        "ray::_AutoscalingCoordinatorActor",
-        "ray::ActorLocationTracker",
-    )  # Data's, for all users
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
@@ -154,6 +153,9 @@ class TwoHosts(Place):
             if not self._has_ray(host) or time.monotonic() > deadline:
                 raise RuntimeError(f"Ray on host {host} does not start: {out.read_text()[-2000:]}")
             time.sleep(0.3)
+
+    def stays(self, process: Process) -> bool:
+        return process.name.startswith(_FOR_ALL_USERS) or is_spare(process)
 
     def kill(self, host: str) -> None:
         self._hosts("kill", host)

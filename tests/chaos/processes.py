@@ -4,7 +4,7 @@ import ctypes
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -78,12 +78,24 @@ def orphans_reaped(own: set[int]) -> Iterator[None]:
         yield
 
 
-def wait_until_gone(known: set[int], limit_s: float, stay: tuple[str, ...] = ()) -> list[Process]:
-    """Wait for the processes below this one to end, but known ones and those that `stay`; return the others."""
+def is_spare(process: Process) -> bool:
+    """Whether it is a worker that Ray's cluster keeps ready and no run ever had: its log names no job."""
+    try:
+        return process.name == "ray::IDLE" and ":job_id:" not in Path(f"/proc/{process.pid}/fd/1").read_text()
+    except OSError:
+        return False
+
+
+def nothing_stays(_: Process) -> bool:
+    return False
+
+
+def wait_until_gone(known: set[int], limit_s: float, stays: Callable[[Process], bool] = nothing_stays) -> list[Process]:
+    """Wait for the processes below this one to end, but known ones and what `stays`; return the others."""
     deadline = time.monotonic() + limit_s
     while True:
         new = (process for process in descendants() if process.pid not in known)
-        left = [process for process in new if not process.name.startswith(stay)]
+        left = [process for process in new if not stays(process)]
         if not left or time.monotonic() > deadline:
             return left
         time.sleep(0.5)

@@ -1,6 +1,8 @@
 """The plan of a chaos campaign, and its comparison, which must see whatever a fault may do to results."""
 
+import os
 import shutil
+import subprocess
 from collections import Counter
 
 import pyarrow as pa
@@ -10,7 +12,7 @@ import pytest
 from tests.chaos.compare import differences, leftovers
 from tests.chaos.outcomes import Outcome, add_outcome, read_outcomes, table
 from tests.chaos.plan import LASTS, plan
-from tests.chaos.processes import Process
+from tests.chaos.processes import Process, is_spare
 
 
 def test_a_plan_is_seeded_and_a_longer_one_begins_with_it():
@@ -113,3 +115,23 @@ def test_outcomes_are_read_back_and_summarized(tmp_path):
     assert "| gcs | 2 | 1 | 1.5 | 30, 40 | gd-ray: Ray's GCS died. |" in text
     assert "2 runs, 1 of them equal to an undisturbed run and clean." in text
     assert "- 2 gcs (gcs_server): stages: 1 lost" in text
+
+
+@pytest.mark.parametrize(
+    ("title", "log", "spare"),
+    [
+        ("ray::IDLE", "", True),
+        ("ray::IDLE", ":job_id:02000000\n:task_name:_clock\n", False),
+        ("ray::ImplicitFunc", "", False),
+    ],
+)
+def test_a_worker_is_a_spare_of_the_cluster_if_no_run_ever_had_it(title, log, spare, tmp_path):
+    with (tmp_path / "worker.out").open("w") as out:
+        print(log, end="", file=out, flush=True)
+        worker = subprocess.Popen(["sleep", "60"], stdout=out)
+    try:
+        assert is_spare(Process(worker.pid, os.getpid(), 0, "S", title)) == spare
+    finally:
+        worker.kill()
+        worker.wait()
+    assert not is_spare(Process(worker.pid, os.getpid(), 0, "S", title))
