@@ -129,7 +129,7 @@ def run_experiment(
 
 
 def _states(selection: Selection, results: str) -> list[TrialState]:
-    """Return the states of the trials of a run; without its folders, which are there, they would all be waiting."""
+    """Return the states of the trials of a run; if its folders are away, raise rather than count all as waiting."""
     for folder in results, selection.storage:
         if not is_remote(folder) and not exists(folder):
             raise Unreachable(f"{folder!r} is not there")
